@@ -3,7 +3,7 @@
 //! "The kernel forwards" is what its own counter says (`ForwDatagrams` of proc_pid_net(5)'s `snmp`), which nothing
 //! counts in that goes the fast way.
 
-use manylane_accelerate::programs::{Fast, Sizes};
+use manylane_accelerate::programs::{IngressProgram, Sizes};
 use manylane_io::interface::Interface;
 use manylane_lab::accelerated::{Accelerated, IN_A_ROW, topology};
 use manylane_lab::{SERVER_V4, Steady, SteadyOptions, Topology, until};
@@ -79,9 +79,13 @@ fn another_program_is_reported_and_never_replaced() {
     let stream = stream(&topology);
     let others = topology.host("r1").run(|| {
         // Its tables say nothing, so it passes all on.
-        let (fast, tables) =
-            Fast::load(&Sizes { groups4: 1024, ranges4: 1024, index6: 1024, leaves6: 1024 })
-                .expect("root may load programs");
+        let (fast, tables) = IngressProgram::load(&Sizes {
+            groups4: 1024,
+            ranges4: 1024,
+            index6: 1024,
+            leaves6: 1024,
+        })
+        .expect("root may load programs");
         let link = fast.attach(&Interface::read("lan").expect("it is there"));
         (link.expect("nothing is attached yet"), fast, tables)
     });

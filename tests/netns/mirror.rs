@@ -226,7 +226,7 @@ impl Bed {
                 self.mirror.why(&manylane_accelerate::mirror::Question {
                     source: Some(from),
                     destination: address,
-                    entry: Some("in0".to_owned())
+                    ingress: Some("in0".to_owned())
                 }),
             );
         }

@@ -9,7 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::panic;
 use std::process::{Command, Output};
 
-use manylane_accelerate::programs::{Fast, Sizes, attached};
+use manylane_accelerate::programs::{IngressProgram, Sizes, attached};
 use manylane_io::fatal::{DetachOnCrash, detach_links_on_crash, disable_core_dumps};
 use manylane_io::interface::Interface;
 use manylane_io::namespace::Namespace;
@@ -74,7 +74,7 @@ fn dies() {
     netlink.create_veth(&LinkEnd::new("a"), &LinkEnd::new("b"), None).expect("we are root");
     let interface = Interface::read("a").expect("it was made");
     let sizes = Sizes { groups4: 1024, ranges4: 4096, index6: 8192, leaves6: 1024 };
-    let (fast, _tables) = Fast::load(&sizes).unwrap_or_else(|error| panic!("{error}"));
+    let (fast, _tables) = IngressProgram::load(&sizes).unwrap_or_else(|error| panic!("{error}"));
     let link = fast.attach(&interface).expect("nothing is there");
     let _first = DetachOnCrash::register(link.as_fd()).expect("there are places");
     let count = move || attached(&interface).expect("everybody may ask").programs.len();

@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use manylane_accelerate::programs::{
-    Beat, Driver, Lanes, PASS, REDIRECTED, TryOptions, WORKER_FRAME, Workers,
+    Driver, Heartbeat, PASS, REDIRECTED, SocketMap, TryOptions, WORKER_FRAME, Workers,
 };
 use manylane_net::transit::Verdict;
 use manylane_net::transit::layout::flags::{
@@ -25,7 +25,7 @@ pub struct InDriver {
     hung: u16,
     /// The port without a socket.
     without: u16,
-    _workers: (Lanes, Vec<Beat>),
+    _workers: (SocketMap, Vec<Heartbeat>),
     /// The map holds none that is closed.
     _socket: OwnedFd,
 }
@@ -49,21 +49,29 @@ impl InDriver {
         let mut driver = program.driver();
         let absent = PORTS - 1;
         let (hung, without) = (1, 2);
-        let Workers { mut lanes, mut beats } = driver.take_workers().expect("nobody has them");
+        let Workers { mut socket_workers, mut heartbeats } =
+            driver.take_workers().expect("nobody has them");
         // The map takes any of the family.
         let any = socket(AddressFamily::XDP, SocketType::RAW, None).expect("root may");
         for port in (1..PORTS).filter(|&port| port != without) {
             let worker = usize::from(port == hung);
-            lanes.open(port, 0, any.as_fd(), worker).expect("there is a place");
+            socket_workers.open(port, 0, any.as_fd(), worker).expect("there is a place");
         }
-        beats[0].takes(u64::MAX);
-        beats[1].takes(1);
+        heartbeats[0].set_accepting(u64::MAX);
+        heartbeats[1].set_accepting(1);
 
         for port in (1..PORTS).filter(|&port| port != absent) {
             let interface = interfaces[usize::from(port % DEVICES)];
             driver.set_device(port, Some(interface)).expect("it is there");
         }
-        InDriver { driver, absent, hung, without, _workers: (lanes, beats), _socket: any }
+        InDriver {
+            driver,
+            absent,
+            hung,
+            without,
+            _workers: (socket_workers, heartbeats),
+            _socket: any,
+        }
     }
 
     /// Tries a packet without a tag, which is no segments, in both ways: by the program for whole frames, and by that

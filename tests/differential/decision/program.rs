@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::{env, fmt, fs};
 
-use manylane_accelerate::programs::{Counters, Driver, Fast, NEXT, REDIRECT, Sizes, TryOptions};
+use manylane_accelerate::programs::{
+    Counters, Driver, IngressProgram, NEXT, REDIRECT, Sizes, TryOptions,
+};
 use manylane_io::bpf::BpfError;
 use manylane_io::interface::Interface;
 use manylane_io::namespace::Host;
@@ -53,7 +55,7 @@ impl Lab {
 
 /// The program, and what it had counted when it was last looked at.
 pub struct Program {
-    fast: Fast,
+    fast: IngressProgram,
     counters: Counters,
     counted: Vec<[u64; layout::COUNTERS]>,
     /// Whether the queueing priority says what tag there was.
@@ -91,9 +93,9 @@ impl Program {
         };
         let name = if by_priority { "trial.bpf.o" } else { "ingress.bpf.o" };
         let (fast, tables) = match (other_object(name), by_priority) {
-            (Some(object), _) => Fast::load_object(&object, &sizes)?,
-            (None, true) => Fast::load_object(TRIAL, &sizes)?,
-            (None, false) => Fast::load(&sizes)?,
+            (Some(object), _) => IngressProgram::load_object(&object, &sizes)?,
+            (None, true) => IngressProgram::load_object(TRIAL, &sizes)?,
+            (None, false) => IngressProgram::load(&sizes)?,
         };
         let memory = Memory {
             own4: tables.own4,

@@ -119,7 +119,7 @@ impl Lease {
     }
 
     /// How long to wait at most before the next stamp: a stamp may then be late three times in a row.
-    pub fn beat(&self) -> Duration {
+    pub fn heartbeat(&self) -> Duration {
         Duration::from_nanos(self.limit / 4).max(Duration::from_millis(1))
     }
 }

@@ -167,8 +167,8 @@ pub(super) fn ledger(ports: &[Counted]) -> AcceleratedLedger {
     }
     let forwarded = sum(|port| forwarded(&port.row));
     let sent = sum(|port| port.row[counter::EGRESS_PACKETS]);
-    let entry_bytes = sum(|port| port.row[counter::INGRESS_BYTES]);
-    let exit_bytes = sum(|port| port.row[counter::EGRESS_BYTES]);
+    let ingress_bytes = sum(|port| port.row[counter::INGRESS_BYTES]);
+    let egress_bytes = sum(|port| port.row[counter::EGRESS_BYTES]);
     AcceleratedLedger {
         seen: sum(seen),
         forwarded,
@@ -178,7 +178,7 @@ pub(super) fn ledger(ports: &[Counted]) -> AcceleratedLedger {
         queued: sum(queued),
         sent,
         missing: forwarded.wrapping_sub(sent) as i64,
-        missing_bytes: entry_bytes.wrapping_sub(exit_bytes) as i64,
+        missing_bytes: ingress_bytes.wrapping_sub(egress_bytes) as i64,
         device_dropped: sum(|port| port.lost.device),
         queue_dropped: sum(|port| port.lost.queue),
     }

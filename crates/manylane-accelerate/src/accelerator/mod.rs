@@ -9,7 +9,7 @@
 //! | `mirror`  | `thread.rs`  | hears the kernel and the gate, alone writes the tables, alone stamps the lease       |
 //! | `reclaim` | `reclaim.rs` | waits for the programs, so that what was taken out of the tables can be used again   |
 //! | `api`     | `serve.rs`   | answers `manylane show`, if there is a socket                                        |
-//! | `staff`, `worker N` | `worker/` | forward what goes up to them, if a port is theirs                            |
+//! | `socket_manager`, `worker N` | `worker/` | forward what goes up to them, if a port is theirs                            |
 //!
 //! | File        | Holds                                                                                     |
 //! |-------------|-------------------------------------------------------------------------------------------|
@@ -77,8 +77,8 @@ use crate::gate::{self, Bypass, Gate, Standing, Tier};
 use manylane_api::accelerate::{Accelerated, AcceleratedLedger};
 use manylane_api::{Doors, Listen, Socket};
 use manylane_io::privilege::Privileges;
-use published::Shown;
-use serve::Serve;
+use published::Published;
+use serve::ApiThread;
 
 /// What to accelerate, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,7 +161,7 @@ pub enum TierChoice {
     Driver,
     /// Threads of ours, by AF_XDP sockets, where they can be; else the program at tcx. By name only.
     Workers,
-    /// The kernel: nothing is accelerated, and all is shown.
+    /// The kernel: nothing is accelerated, and all is published.
     Kernel,
 }
 
@@ -227,9 +227,9 @@ impl Default for RouteRoom {
 /// Forwards until it is stopped or dropped.
 pub struct Accelerator {
     thread: Option<JoinHandle<()>>,
-    shown: Arc<Shown>,
-    bell: Arc<EventFd>,
-    serve: Option<Serve>,
+    published: Arc<Published>,
+    doorbell: Arc<EventFd>,
+    serve: Option<ApiThread>,
 }
 
 impl Accelerator {
@@ -249,17 +249,17 @@ impl Accelerator {
         // Lock and socket may need root for their folder; what is left needs what is kept, also later on.
         let privileges = options.privileges.as_ref();
         privileges.map_or(Ok(()), Privileges::narrow).map_err(AccelerateError::Privilege)?;
-        let bell = EventFd::open().map_err(refused("an event descriptor"))?;
-        let bell = Arc::new(bell);
+        let doorbell = EventFd::open().map_err(refused("an event descriptor"))?;
+        let doorbell = Arc::new(doorbell);
         let (begun, begins) = sync_channel(1);
-        let own = bell.clone();
+        let own = doorbell.clone();
         let thread = Builder::new().name("mirror".into()).spawn(move || {
             // In the thread: what it opens is its own, and it is in the same namespace.
-            match thread::Thread::begin(options, own) {
+            match thread::Thread::start(options, own) {
                 Ok(mut thread) => {
-                    let shown = thread.shown();
-                    // If nobody waits any more, the bell has been rung for the end.
-                    let _ = begun.send(Ok(shown));
+                    let published = thread.published();
+                    // If nobody waits any more, the doorbell has been rung for the end.
+                    let _ = begun.send(Ok(published));
                     thread.run();
                 }
                 Err(error) => drop(begun.send(Err(error))),
@@ -267,8 +267,8 @@ impl Accelerator {
             drop(lock); // Behind everything else that the thread had.
         });
         let thread = thread.map_err(refused("a thread"))?;
-        let shown = match begins.recv() {
-            Ok(Ok(shown)) => shown,
+        let published = match begins.recv() {
+            Ok(Ok(published)) => published,
             Ok(Err(error)) => {
                 let _ = thread.join();
                 return Err(error);
@@ -278,9 +278,10 @@ impl Accelerator {
                 Ok(()) => unreachable!("it says how it began before it ends"),
             },
         };
-        let mut accelerator = Accelerator { thread: Some(thread), shown, bell, serve: None };
+        let mut accelerator =
+            Accelerator { thread: Some(thread), published, doorbell, serve: None };
         if let Some(socket) = socket {
-            let serve = Serve::start(Doors::new(socket, door), accelerator.source());
+            let serve = ApiThread::start(Doors::new(socket, door), accelerator.source());
             accelerator.serve = Some(serve.map_err(refused("a thread"))?);
         }
         Ok(accelerator)
@@ -288,7 +289,7 @@ impl Accelerator {
 
     /// What the API shows.
     pub fn source(&self) -> Arc<dyn Accelerated> {
-        self.shown.clone()
+        self.published.clone()
     }
 
     /// Whether it still does what it is to do: its thread has not ended in a panic.
@@ -299,12 +300,12 @@ impl Accelerator {
     /// Gives the interfaces back to the kernel, and says where everything went.
     pub fn stop(mut self) -> AcceleratedLedger {
         self.halt();
-        self.shown.ledger()
+        self.published.ledger()
     }
 
     fn halt(&mut self) {
-        self.shown.end();
-        self.bell.wake();
+        self.published.end();
+        self.doorbell.wake();
         if let Some(thread) = self.thread.take()
             && let Err(panic) = thread.join()
             && !std::thread::panicking()
@@ -333,8 +334,8 @@ pub fn examine(options: &Options) -> Result<Vec<Standing>, AccelerateError> {
         let plan = tiers::plan(choice, standing);
         standing.tier = match standing.is_ingress && choice != TierChoice::Kernel {
             false => Tier::Kernel,
-            true if plan.entry && plan.workers => Tier::Workers,
-            true if plan.entry => Tier::Driver,
+            true if plan.ingress && plan.workers => Tier::Workers,
+            true if plan.ingress => Tier::Driver,
             true => Tier::Ingress,
         };
     }
@@ -342,10 +343,10 @@ pub fn examine(options: &Options) -> Result<Vec<Standing>, AccelerateError> {
 }
 
 /// How many workers there may be, and where.
-fn manning(options: &Options) -> worker::Manning {
+fn worker_options(options: &Options) -> worker::WorkerOptions {
     // Who cannot be told how many cores there are has one.
     let cores = affinity::cores().map_or(1, |cores| cores.len());
-    worker::Manning {
+    worker::WorkerOptions {
         workers: options.workers.unwrap_or_else(|| worker::by_default(cores)),
         cores: options.worker_cores.clone(),
         interfaces: options.interfaces.clone(),

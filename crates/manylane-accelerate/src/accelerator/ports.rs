@@ -4,7 +4,7 @@
 //! |-----------------------------|---------------------------------------|----------------------------------------|
 //! | number, MAC, VLAN           | the mirror's links                    | the port's record, `port_of`, VLANs    |
 //! | forwarding, reverse path    | the mirror's settings                 | flags of the record                    |
-//! | entry and exit              | the gate                              | flags of the record                    |
+//! | ingress and egress              | the gate                              | flags of the record                    |
 //! | the program                 | attached where packets may come in    | a link, held here                      |
 //!
 //! A name keeps its port, whatever becomes of the interface: a new one of the same name is accelerated again.
@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
-use crate::programs::{Driver, Fast, Link as Attachment, attached};
+use crate::programs::{Driver, IngressProgram, Link as Attachment, attached};
 use manylane_io::fatal::DetachOnCrash;
 use manylane_io::interface::Interface;
 use manylane_io::netlink::kernel::Link;
@@ -44,9 +44,9 @@ pub(super) struct Port {
     /// Its MTU.
     pub mtu: u32,
     /// Whether packets that come in here may be forwarded by us, as the gate says.
-    pub entry: bool,
+    pub ingress: bool,
     /// Whether we may send packets out here, as the gate says.
-    pub exit: bool,
+    pub egress: bool,
     /// Why the program is not on it, though it should be.
     pub trouble: Option<String>,
     /// Programs of others that see packets before ours.
@@ -76,8 +76,8 @@ impl Ports {
             choice: options.tier_of(name),
             index: None,
             mtu: 0,
-            entry: false,
-            exit: false,
+            ingress: false,
+            egress: false,
             trouble: None,
             programs: Vec::new(),
             driver: InDriver::default(),
@@ -110,7 +110,7 @@ impl Ports {
                     let _ = mirror.tables_mut().set_port_of(old, None); // It had a place.
                 }
                 // Another interface has to be judged first.
-                (port.entry, port.exit) = (false, false);
+                (port.ingress, port.egress) = (false, false);
                 port.driver.forget();
                 port.index = index;
             }
@@ -127,7 +127,7 @@ impl Ports {
         self.write_vlans(mirror);
         let with_index = self.list.iter().filter_map(|port| Some((port, port.index?)));
         let ports: Vec<_> = with_index
-            .map(|(port, link)| mirror::Port { link, number: port.number, is_egress: port.exit })
+            .map(|(port, link)| mirror::Port { link, number: port.number, is_egress: port.egress })
             .collect();
         mirror.set_ports(&ports);
     }
@@ -163,10 +163,10 @@ impl Ports {
 
     /// Puts the program where packets may come in, and takes it off where they may not. True when what is on the
     /// interfaces has changed.
-    pub fn attach(&mut self, fast: &Fast) -> bool {
+    pub fn attach(&mut self, fast: &IngressProgram) -> bool {
         let mut changed = false;
         for port in &mut self.list {
-            if !port.entry {
+            if !port.ingress {
                 changed |= port.program.take().is_some();
                 port.trouble = None;
             } else if port.program.is_none() {
@@ -202,7 +202,7 @@ impl Port {
 
     /// Who forwards what comes in.
     pub fn tier(&self) -> &'static str {
-        match self.entry && self.is_attached() {
+        match self.ingress && self.is_attached() {
             false => "kernel",
             true if !self.driver.is_attached() => "ingress",
             true if self.written.flags & flags::WORKERS_INGRESS != 0 => "workers",
@@ -213,7 +213,7 @@ impl Port {
 
     /// How what we send out here leaves.
     pub fn egress_tier(&self) -> &'static str {
-        match self.exit {
+        match self.egress {
             false => "kernel",
             true if self.written.flags & flags::WORKERS_EGRESS != 0 => "workers",
             true if self.written.flags & flags::DRIVER_EGRESS != 0 => "driver",
@@ -233,7 +233,7 @@ impl Port {
         if !matches!(moved, Some(Ok(()))) {
             // Gone in the meantime, and the kernel has taken it out itself.
             record.flags &= !(flags::DRIVER_EGRESS | flags::DRIVER_EGRESS_PIECES);
-            self.driver.exit = false;
+            self.driver.egress = false;
         }
     }
 }
@@ -245,15 +245,15 @@ fn record(port: &Port, kernel: &Kernel) -> PortRecord {
         return PortRecord::default();
     };
     let gate = PortFacts {
-        is_ingress: port.entry,
-        is_egress: port.exit && is_usable(link),
+        is_ingress: port.ingress,
+        is_egress: port.egress && is_usable(link),
         redirects_v4: true,
         redirects_v6: true,
         ..PortFacts::default()
     };
     let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
     let (is_ingress, is_egress) =
-        (gate.is_ingress && port.driver.entry, gate.is_egress && port.driver.exit);
+        (gate.is_ingress && port.driver.ingress, gate.is_egress && port.driver.egress);
     let driver = match port.driver.by_workers {
         true => flag(is_ingress, flags::WORKERS_INGRESS) | flag(is_egress, flags::WORKERS_EGRESS),
         false => {
@@ -269,7 +269,7 @@ fn record(port: &Port, kernel: &Kernel) -> PortRecord {
     }
 }
 
-fn attach(fast: &Fast, name: &str) -> Result<(Program, Vec<String>), String> {
+fn attach(fast: &IngressProgram, name: &str) -> Result<(Program, Vec<String>), String> {
     let interface = Interface::read(name).map_err(|error| error.to_string())?;
     let others = attached(&interface).map_err(|error| error.to_string())?.programs;
     let link = fast.attach(&interface).map_err(|error| error.to_string())?;

@@ -15,10 +15,10 @@ use manylane_sync::words::Words;
 use super::flows::{Sampler, flows};
 use super::lease::{Lease, Tables, now};
 use super::ledger::{self, Counted, Lost};
-use super::questions::Desk;
+use super::questions::Questions;
 use super::thread::Thread;
 use super::why;
-use super::{Options, TierChoice, manning};
+use super::{Options, TierChoice, worker_options};
 use manylane_api::accelerate::{
     Accelerated, AcceleratedFlows, AcceleratedLedger, AcceleratedPort, AcceleratorConfig,
     AcceleratorStatus, AskError, LeaseStatus, MirrorStatus, MirroredNeighbour, PassedStatus,
@@ -27,7 +27,7 @@ use manylane_api::accelerate::{
 use manylane_api::{ApiError, RouteStatus, Setting, SettingValue};
 
 /// What all threads of an accelerator see.
-pub(super) struct Shown {
+pub(super) struct Published {
     pub options: Options,
     pub seed: u64,
     started: Instant,
@@ -40,7 +40,7 @@ pub(super) struct Shown {
     devices: Mutex<Devices>,
     /// For who asks why: offline, but then.
     readers: Mutex<(Reader, Transit)>,
-    pub desk: Desk<Thread>,
+    pub questions: Questions<Thread>,
 }
 
 /// What the mirror thread leaves to be seen.
@@ -60,8 +60,8 @@ pub(super) struct PortView {
     pub mac: Option<Mac>,
     pub mtu: u32,
     pub link_up: bool,
-    pub entry: bool,
-    pub exit: bool,
+    pub ingress: bool,
+    pub egress: bool,
     pub attached: bool,
     pub tier: &'static str,
     pub egress_tier: &'static str,
@@ -77,7 +77,7 @@ struct Devices {
     before: Vec<Statistics>,
 }
 
-impl Shown {
+impl Published {
     /// For a thread that is about to begin. `netlink` is the namespace's.
     pub fn new(
         options: Options,
@@ -86,12 +86,12 @@ impl Shown {
         (counters, sampler): (ledger::Sources, Sampler),
         mut netlink: Netlink,
         (mut reader, transit): (Reader, Transit),
-        desk: Desk<Thread>,
-    ) -> Result<Shown, manylane_io::netlink::NetlinkError> {
+        questions: Questions<Thread>,
+    ) -> Result<Published, manylane_io::netlink::NetlinkError> {
         let before = netlink.statistics()?;
         reader.offline();
         let lease = Lease::new(options.lease, options.stale_limit);
-        Ok(Shown {
+        Ok(Published {
             options,
             seed,
             started: Instant::now(),
@@ -101,7 +101,7 @@ impl Shown {
             view: Mutex::new(View { lease, ports: Vec::new(), ends: false }),
             devices: Mutex::new(Devices { netlink, before }),
             readers: Mutex::new((reader, transit)),
-            desk,
+            questions,
         })
     }
 
@@ -116,7 +116,7 @@ impl Shown {
     }
 
     /// Says something, where it is to.
-    pub fn say(&self, what: &str) {
+    pub fn log(&self, what: &str) {
         if self.options.speaks {
             // Without a standard error there is nobody left to tell.
             let _ = writeln!(io::stderr(), "manylane: {what}");
@@ -170,7 +170,7 @@ impl Shown {
     }
 }
 
-impl Accelerated for Shown {
+impl Accelerated for Published {
     fn daemon(&self) -> AcceleratorStatus {
         AcceleratorStatus {
             kind: "accelerate".into(),
@@ -192,13 +192,13 @@ impl Accelerated for Shown {
             mtu: port.mtu,
             link_up: port.link_up,
             tier: port.tier.into(),
-            egress_tier: port.egress_tier.into(),
+            exit_tier: port.egress_tier.into(),
             wanted_tier: port.choice.name().into(),
             tier_reasons: port.tier_reasons,
             tiers: ledger::by_tier(&counted),
             driver_refused: counted.driver.refused,
-            ingress: port.entry,
-            egress: port.exit,
+            entry: port.ingress,
+            exit: port.egress,
             attached: port.attached,
             programs: port.programs,
             reasons: port.reasons,
@@ -256,7 +256,7 @@ impl Accelerated for Shown {
             port_tiers,
             lease_ms: ms(options.lease.as_nanos()),
             stale_limit_ms: ms(options.stale_limit.as_nanos()),
-            workers: manning(options).workers,
+            workers: worker_options(options).workers,
             socket: options.socket.as_ref().map(|socket| socket.display().to_string()),
             seed: self.seed,
         }
@@ -276,7 +276,7 @@ impl Accelerated for Shown {
             return Err(bad(format!("{value:?} is no tier"), help));
         };
         let name = interface.to_owned();
-        if !self.desk.ask(move |thread| thread.choose(&name, choice))? {
+        if !self.questions.ask(move |thread| thread.set_tier(&name, choice))? {
             let ports = self.view().ports.clone();
             return Err(AskError::BadQuestion(why::unknown(&ports, interface)));
         }
@@ -284,13 +284,13 @@ impl Accelerated for Shown {
     }
 
     fn mirror(&self) -> Result<MirrorStatus, AskError> {
-        let mut status = self.desk.ask(|thread| thread.mirror_status())?;
+        let mut status = self.questions.ask(|thread| thread.mirror_status())?;
         status.lease = self.lease();
         Ok(status)
     }
 
     fn diff(&self) -> Result<Vec<String>, AskError> {
-        self.desk.ask(|thread| thread.diff())?.map_err(|error| {
+        self.questions.ask(|thread| thread.diff())?.map_err(|error| {
             AskError::Silent(ApiError {
                 error: format!("the kernel's routing cannot be read: {error}"),
                 help: "try again; if it stays so, compare `ip route` with `manylane show routes`"
@@ -303,7 +303,7 @@ impl Accelerated for Shown {
         // Some at a time, so that the thread has other things to do in between.
         let mut all = Vec::new();
         for page in 0.. {
-            let (routes, len) = self.desk.ask(move |thread| {
+            let (routes, len) = self.questions.ask(move |thread| {
                 let routes = thread.mirror.list_routes(page * ROUTES_AT_ONCE, ROUTES_AT_ONCE);
                 (routes, thread.mirror.listed_len())
             })?;
@@ -316,14 +316,14 @@ impl Accelerated for Shown {
     }
 
     fn neighbours(&self) -> Result<Vec<MirroredNeighbour>, AskError> {
-        self.desk.ask(|thread| thread.mirror.list_neighbours())
+        self.questions.ask(|thread| thread.mirror.list_neighbours())
     }
 
     fn why(&self, question: &WhyQuestion) -> Result<Why, AskError> {
         let ports = self.view().ports.clone();
         let asked = why::question(&ports, question).map_err(AskError::BadQuestion)?;
         // Without the thread there is no more than what the tables say.
-        let mirror = self.desk.ask(move |thread| thread.mirror.why(&asked)).ok();
+        let mirror = self.questions.ask(move |thread| thread.mirror.why(&asked)).ok();
         let (reader, transit) = &mut *lock(&self.readers);
         reader.online();
         let answer = why::why(&ports, reader.guard(), transit, question);

@@ -14,21 +14,21 @@ use manylane_api::accelerate::AskError;
 type Job<B> = Box<dyn FnOnce(&mut B) + Send>;
 
 /// Where others ask.
-pub(super) struct Desk<B> {
+pub(super) struct Questions<B> {
     jobs: Mutex<Sender<Job<B>>>,
-    bell: Arc<EventFd>,
+    doorbell: Arc<EventFd>,
 }
 
 /// Where the thread looks for what is asked.
-pub(super) struct DeskEnd<B>(Receiver<Job<B>>);
+pub(super) struct QuestionQueue<B>(Receiver<Job<B>>);
 
-/// Both sides. The bell is rung for each question.
-pub(super) fn desk<B>(bell: Arc<EventFd>) -> (Desk<B>, DeskEnd<B>) {
+/// Both sides. The doorbell is rung for each question.
+pub(super) fn question_queue<B>(doorbell: Arc<EventFd>) -> (Questions<B>, QuestionQueue<B>) {
     let (jobs, asked) = channel();
-    (Desk { jobs: Mutex::new(jobs), bell }, DeskEnd(asked))
+    (Questions { jobs: Mutex::new(jobs), doorbell }, QuestionQueue(asked))
 }
 
-impl<B> Desk<B> {
+impl<B> Questions<B> {
     /// Asks, and waits for the answer: not for ever, since the thread may hang.
     pub fn ask<T: Send + 'static>(
         &self,
@@ -41,7 +41,7 @@ impl<B> Desk<B> {
         });
         let sent = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).send(job);
         sent.map_err(|_| silent("has ended"))?;
-        self.bell.wake();
+        self.doorbell.wake();
         answered.recv_timeout(PATIENCE).map_err(|error| match error {
             RecvTimeoutError::Timeout => silent("does not answer"),
             RecvTimeoutError::Disconnected => silent("has ended"),
@@ -49,7 +49,7 @@ impl<B> Desk<B> {
     }
 }
 
-impl<B> DeskEnd<B> {
+impl<B> QuestionQueue<B> {
     /// The next question: call it.
     pub fn take(&self) -> Option<Job<B>> {
         self.0.try_recv().ok()
@@ -74,18 +74,20 @@ mod tests {
 
     #[test]
     fn a_question_is_answered_by_the_thread() {
-        let bell = Arc::new(EventFd::open().expect("eventfds are to be had"));
-        let (desk, end) = desk::<u32>(bell.clone());
+        let doorbell = Arc::new(EventFd::open().expect("eventfds are to be had"));
+        let (questions, end) = question_queue::<u32>(doorbell.clone());
         thread::scope(|scope| {
             scope.spawn(move || {
                 use std::os::fd::AsFd;
-                manylane_io::poll::poll(&[bell.as_fd()], None).expect("it is open");
-                (end.take().expect("the bell was rung for it"))(&mut 7);
+                manylane_io::poll::poll(&[doorbell.as_fd()], None).expect("it is open");
+                (end.take().expect("the doorbell was rung for it"))(&mut 7);
                 assert!(end.take().is_none());
             });
-            assert_eq!(desk.ask(|number| *number + 1), Ok(8));
+            assert_eq!(questions.ask(|number| *number + 1), Ok(8));
         });
-        let Err(AskError::Silent(error)) = desk.ask(|number| *number) else { panic!("it ended") };
+        let Err(AskError::Silent(error)) = questions.ask(|number| *number) else {
+            panic!("it ended")
+        };
         assert!(error.error.ends_with("has ended"), "{error:?}");
     }
 }

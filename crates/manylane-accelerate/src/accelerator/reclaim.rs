@@ -8,7 +8,7 @@
 //! | side           | rings                    | when                                     |
 //! |----------------|--------------------------|------------------------------------------|
 //! | mirror thread  | [`Reclaim::ring`]        | something waits in the tables' writer    |
-//! | reclaim thread | the bell it was given    | a wait is over, or has failed            |
+//! | reclaim thread | the doorbell it was given    | a wait is over, or has failed            |
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +28,7 @@ pub struct Reclaim {
 }
 
 struct Shared {
-    bell: EventFd,
+    doorbell: EventFd,
     state: Mutex<State>,
 }
 
@@ -43,7 +43,7 @@ struct State {
 impl Reclaim {
     /// Starts the thread. It rings `back` after each wait.
     pub fn start(grace: Grace, proxy: Proxy, back: Arc<EventFd>) -> io::Result<Reclaim> {
-        let shared = Arc::new(Shared { bell: EventFd::open()?, state: Mutex::default() });
+        let shared = Arc::new(Shared { doorbell: EventFd::open()?, state: Mutex::default() });
         let own = shared.clone();
         let thread = thread::Builder::new().name("reclaim".into());
         let thread = thread.spawn(move || run(&own, grace, proxy, &back))?;
@@ -52,7 +52,7 @@ impl Reclaim {
 
     /// Something waits for the programs.
     pub fn ring(&self) {
-        self.shared.bell.wake();
+        self.shared.doorbell.wake();
     }
 
     /// How often the programs were waited for, and what the last wait failed with.
@@ -65,7 +65,7 @@ impl Reclaim {
 impl Drop for Reclaim {
     fn drop(&mut self) {
         self.shared.lock().ends = true;
-        self.shared.bell.wake();
+        self.shared.doorbell.wake();
         if let Some(thread) = self.thread.take() {
             // It has panicked: what it said then is all there is to say.
             let _ = thread.join();
@@ -82,8 +82,8 @@ impl Shared {
 fn run(shared: &Shared, mut grace: Grace, mut proxy: Proxy, back: &EventFd) {
     loop {
         // The one failure is ENOMEM: then it looks at once.
-        let _ = poll(&[shared.bell.as_fd()], None);
-        let rung = shared.bell.drain();
+        let _ = poll(&[shared.doorbell.as_fd()], None);
+        let rung = shared.doorbell.drain();
         if shared.lock().ends {
             return;
         }

@@ -11,14 +11,14 @@ use manylane_api::accelerate::Accelerated;
 use manylane_api::server::accelerate::serve;
 
 /// Answers until it is dropped.
-pub(super) struct Serve {
+pub(super) struct ApiThread {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Serve {
+impl ApiThread {
     /// Answers at `doors`, in the namespace of the calling thread.
-    pub fn start(doors: Doors, source: Arc<dyn Accelerated>) -> io::Result<Serve> {
+    pub fn start(doors: Doors, source: Arc<dyn Accelerated>) -> io::Result<ApiThread> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = Builder::new().name("api".into()).spawn(move || {
@@ -28,11 +28,11 @@ impl Serve {
                 let _ = writeln!(io::stderr(), "manylane: the API has ended: {error}");
             }
         })?;
-        Ok(Serve { stop: Some(stop), thread: Some(thread) })
+        Ok(ApiThread { stop: Some(stop), thread: Some(thread) })
     }
 }
 
-impl Drop for Serve {
+impl Drop for ApiThread {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {

@@ -12,28 +12,28 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::programs::{Driver, Fast};
+use crate::programs::{Driver, IngressProgram};
 use manylane_io::eventfd::EventFd;
 use manylane_net::transit::Transit;
 use manylane_sync::rcu::Domain;
 
 use super::ports::Port;
-use super::worker::{Crew, How, Manning, Told, Tools, WorkerCounts};
+use super::worker::{How, Report, ThreadContext, WorkerCounts, WorkerOptions, WorkerThreads};
 use manylane_api::accelerate::ReasonStatus;
 
 /// The workers, when there are any.
-pub(super) struct Staffed {
-    kit: Kit,
-    crew: Option<Result<Crew, String>>,
+pub(super) struct WorkerTier {
+    worker_context: WorkerContext,
+    threads: Option<Result<WorkerThreads, String>>,
 }
 
 /// What workers are made of.
-pub(super) struct Kit {
-    pub manning: Manning,
+pub(super) struct WorkerContext {
+    pub worker_options: WorkerOptions,
     pub domain: Domain,
     pub transit: Transit,
     /// Rung when there is something to hear.
-    pub bell: Arc<EventFd>,
+    pub doorbell: Arc<EventFd>,
     /// For who shows what they count.
     pub counts: Arc<OnceLock<WorkerCounts>>,
 }
@@ -58,57 +58,63 @@ enum State {
     Closing,
 }
 
-impl Staffed {
-    pub fn new(kit: Kit) -> Staffed {
-        Staffed { kit, crew: None }
+impl WorkerTier {
+    pub fn new(worker_context: WorkerContext) -> WorkerTier {
+        WorkerTier { worker_context, threads: None }
     }
 
     /// Hears what has come of orders. True when something has.
-    pub fn hear(&mut self, ports: &mut [Port]) -> bool {
-        let Some(Ok(crew)) = &self.crew else { return false };
+    pub fn receive_reports(&mut self, ports: &mut [Port]) -> bool {
+        let Some(Ok(threads)) = &self.threads else { return false };
         let mut changed = false;
-        for told in crew.told() {
+        for report in threads.reports() {
             changed = true;
-            let number = match &told {
-                Told::Opened { port, .. } | Told::Refused { port, .. } | Told::Closed { port } => {
-                    *port
-                }
+            let number = match &report {
+                Report::Opened { port, .. }
+                | Report::Refused { port, .. }
+                | Report::Closed { port } => *port,
             };
             let Some(port) = ports.iter_mut().find(|port| port.number == number) else { continue };
             let sockets = &mut port.driver.sockets;
-            match told {
-                Told::Opened { index, how, .. } => {
+            match report {
+                Report::Opened { index, how, .. } => {
                     let is_same = port.index == Some(index);
                     sockets.state = if is_same { State::Open(how) } else { State::Stale };
                     sockets.trouble = None;
                 }
-                Told::Refused { why, .. } => {
+                Report::Refused { why, .. } => {
                     *sockets = Sockets { state: State::Gone, trouble: Some(why), waits: true };
                 }
-                Told::Closed { .. } => sockets.state = State::Gone,
+                Report::Closed { .. } => sockets.state = State::Gone,
             }
         }
         changed
     }
 
     /// Orders what is planned. The tables say by now what ports' flags are. True when something has changed.
-    pub fn order(&mut self, fast: &Fast, driver: &mut Driver, ports: &mut [Port]) -> bool {
-        if self.crew.is_none() && !ports.iter().any(|port| port.driver.plan.workers) {
+    pub fn open_and_close(
+        &mut self,
+        fast: &IngressProgram,
+        driver: &mut Driver,
+        ports: &mut [Port],
+    ) -> bool {
+        if self.threads.is_none() && !ports.iter().any(|port| port.driver.plan.workers) {
             return false;
         }
-        let crew = match self.crew.get_or_insert_with(|| start(&self.kit, fast, driver)) {
-            Ok(crew) => crew,
-            Err(trouble) => {
-                let trouble = Some(trouble.clone());
-                let wanting = ports.iter_mut().filter(|port| port.driver.plan.workers);
-                return wanting.fold(false, |changed, port| {
-                    let sockets = &mut port.driver.sockets;
-                    let is_other = sockets.trouble != trouble;
-                    sockets.trouble.clone_from(&trouble);
-                    changed | is_other
-                });
-            }
-        };
+        let threads =
+            match self.threads.get_or_insert_with(|| start(&self.worker_context, fast, driver)) {
+                Ok(threads) => threads,
+                Err(trouble) => {
+                    let trouble = Some(trouble.clone());
+                    let wanting = ports.iter_mut().filter(|port| port.driver.plan.workers);
+                    return wanting.fold(false, |changed, port| {
+                        let sockets = &mut port.driver.sockets;
+                        let is_other = sockets.trouble != trouble;
+                        sockets.trouble.clone_from(&trouble);
+                        changed | is_other
+                    });
+                }
+            };
         let mut changed = false;
         for port in ports {
             let InUse { wanted, flagged } = InUse::of(port);
@@ -116,17 +122,17 @@ impl Staffed {
             let sockets = &mut port.driver.sockets;
             match (sockets.state, port.index) {
                 (State::Gone, Some(index)) if wanted && !sockets.waits => {
-                    crew.open(port.number, &port.name, index, lasting);
+                    threads.open(port.number, &port.name, index, lasting);
                     sockets.state = State::Opening;
                     changed = true;
                 }
                 (State::Open(_), _) if !wanted && !flagged => {
-                    crew.close(port.number);
+                    threads.close(port.number);
                     sockets.state = State::Closing;
                     changed = true;
                 }
                 (State::Stale, _) => {
-                    crew.close(port.number);
+                    threads.close(port.number);
                     sockets.state = State::Closing;
                     changed = true;
                 }
@@ -140,8 +146,8 @@ impl Staffed {
     }
 
     /// Ends them.
-    pub fn dismiss(&mut self) {
-        self.crew = None;
+    pub fn end_workers(&mut self) {
+        self.threads = None;
     }
 }
 
@@ -157,10 +163,10 @@ impl InUse {
     fn of(port: &Port) -> InUse {
         let driver = &port.driver;
         let plan = &driver.plan;
-        let has_program = driver.is_attached() || !plan.entry;
+        let has_program = driver.is_attached() || !plan.ingress;
         InUse {
-            wanted: plan.workers && (plan.entry || plan.exit) && has_program,
-            flagged: driver.by_workers && (driver.entry || driver.exit),
+            wanted: plan.workers && (plan.ingress || plan.egress) && has_program,
+            flagged: driver.by_workers && (driver.ingress || driver.egress),
         }
     }
 }
@@ -232,17 +238,22 @@ impl Sockets {
     }
 }
 
-fn start(kit: &Kit, fast: &Fast, driver: &mut Driver) -> Result<Crew, String> {
-    let tools = Tools {
-        manning: kit.manning.clone(),
+fn start(
+    worker_context: &WorkerContext,
+    fast: &IngressProgram,
+    driver: &mut Driver,
+) -> Result<WorkerThreads, String> {
+    let context = ThreadContext {
+        worker_options: worker_context.worker_options.clone(),
         workers: driver.take_workers(),
         grace: fast.grace(),
-        domain: kit.domain.clone(),
-        transit: kit.transit.clone(),
-        bell: kit.bell.clone(),
+        domain: worker_context.domain.clone(),
+        transit: worker_context.transit.clone(),
+        doorbell: worker_context.doorbell.clone(),
     };
-    let crew = Crew::start(tools).map_err(|error| format!("no thread for workers: {error}"))?;
+    let threads =
+        WorkerThreads::start(context).map_err(|error| format!("no thread for workers: {error}"))?;
     // Nobody else sets it, and once is enough.
-    let _ = kit.counts.set(crew.counts());
-    Ok(crew)
+    let _ = worker_context.counts.set(threads.counts());
+    Ok(threads)
 }

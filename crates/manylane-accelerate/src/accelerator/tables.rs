@@ -75,11 +75,12 @@ pub(super) fn known(mirror: &Mirror) -> Kernel {
     let indexes = known.links().filter_map(|link| i32::try_from(link.index).ok());
     let both = |link: i32| [(link, Family::V4), (link, Family::V6)];
     let settings = indexes.chain([ALL]).flat_map(both);
-    let encapsulated = [Family::V4, Family::V6].into_iter().flat_map(|family| known.bodies(family));
+    let encapsulated =
+        [Family::V4, Family::V6].into_iter().flat_map(|family| known.attribute_sets(family));
     let wrapping = gate::encapsulated(known.next_hops());
-    let encapsulated = encapsulated.filter(|(body, _)| {
-        body.next_hop.is_some_and(|id| wrapping.contains(&id))
-            || body.hops.iter().any(|hop| hop.is_encapsulated)
+    let encapsulated = encapsulated.filter(|(attributes, _)| {
+        attributes.next_hop.is_some_and(|id| wrapping.contains(&id))
+            || attributes.hops.iter().any(|hop| hop.is_encapsulated)
     });
     Kernel {
         links: known.links().cloned().collect(),

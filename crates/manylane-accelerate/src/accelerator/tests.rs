@@ -15,9 +15,9 @@ use manylane_lab::{Lab, LabOptions, SERVER_V4, SERVER_V6, scenario, udp_stream};
 #[test]
 fn while_the_thread_hangs_the_kernel_forwards() {
     let Some((lab, accelerator)) = start() else { return };
-    let shown = accelerator.shown.clone();
+    let published = accelerator.published.clone();
     let (go_on, held) = channel::<()>();
-    let asks = thread::spawn(move || shown.desk.ask(move |_| held.recv().is_err()));
+    let asks = thread::spawn(move || published.questions.ask(move |_| held.recv().is_err()));
     let source = accelerator.source();
     while source.daemon().lease.holds {
         thread::yield_now();
@@ -42,7 +42,7 @@ fn while_the_thread_hangs_the_kernel_forwards() {
 #[test]
 fn when_the_thread_panics_the_kernel_forwards() {
     let Some((lab, accelerator)) = start() else { return };
-    let asked = accelerator.shown.desk.ask(|_| panic!("on purpose"));
+    let asked = accelerator.published.questions.ask(|_| panic!("on purpose"));
     let Err(AskError::Silent(error)) = asked else { panic!("there is no answer") };
     assert!(error.error.ends_with("has ended"), "{error:?}");
     while accelerator.is_alive() {
@@ -70,7 +70,7 @@ fn nothing_is_waited_for_for_ever() {
         thread::yield_now();
     }
     let before = mirror().grace_periods;
-    // Some beats later.
+    // Some heartbeats later.
     let until = std::time::Instant::now() + 4 * LEASE;
     while std::time::Instant::now() < until {
         thread::yield_now();

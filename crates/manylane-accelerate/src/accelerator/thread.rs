@@ -12,7 +12,7 @@
 //! | dump     | if events were lost, or may have been too few: everything is read anew, with steps meanwhile          |
 //! | judge    | the gate judges, if it has to; what it lets pass is forwarded from here on                            |
 //! | programs | are put on interfaces and taken off: behind the stamp, so that none begins on a lapsed lease          |
-//! | desk     | questions are answered                                                                                |
+//! | questions     | questions are answered                                                                                |
 //!
 //! A step has bounds, so that a flood does not keep it from the next stamp; what a stamp says then is the lease's
 //! business ([`lease`](super::lease)). Under a flood there is a pace, too: after a turn that has heard something, the
@@ -28,7 +28,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::programs::{Fast, Ticks};
+use crate::programs::{IngressProgram, Ticks};
 use manylane_io::eventfd::EventFd;
 use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::{Event, Group, Watch};
@@ -41,10 +41,10 @@ use manylane_sync::rcu::Domain;
 use super::flows::Sampler;
 use super::lease::{Lease, Tables, in_ticks, now};
 use super::ports::{Port, Ports, is_usable};
-use super::published::{PortView, Shown, ms};
-use super::questions::{DeskEnd, desk};
+use super::published::{PortView, Published, ms};
+use super::questions::{QuestionQueue, question_queue};
 use super::reclaim::Reclaim;
-use super::sockets::Kit;
+use super::sockets::WorkerContext;
 use super::tiers::{self, Tiers};
 use super::{AccelerateError, Options, TierChoice, ledger, reason, refused, tables};
 use crate::gate::{Gate, Standing, programs_of_others};
@@ -55,7 +55,7 @@ use manylane_api::accelerate::{LeaseStatus, MirrorStatus, ReasonStatus};
 pub(super) struct Thread {
     ports: Ports,
     tiers: Tiers,
-    fast: Fast,
+    fast: IngressProgram,
     pub(super) mirror: Mirror,
     reclaim: Reclaim,
     lease: Lease,
@@ -63,20 +63,20 @@ pub(super) struct Thread {
     watch: Watch,
     gate: Gate,
     pub(super) netlink: Netlink,
-    bell: Arc<EventFd>,
-    desk: DeskEnd<Thread>,
-    shown: Arc<Shown>,
+    doorbell: Arc<EventFd>,
+    questions: QuestionQueue<Thread>,
+    published: Arc<Published>,
     /// What was heard while everything is read anew.
     heard: Option<Vec<Event>>,
     todo: Todo,
     standings: Vec<Standing>,
     /// What was said of each port last.
-    said: HashMap<String, String>,
+    logged: HashMap<String, String>,
     /// Whether the tables had all that the kernel has, when that was looked at last.
     was_whole: bool,
     /// Why the gate could not judge.
     trouble: Option<String>,
-    next_look: Instant,
+    next_poll: Instant,
     /// When everything may be read again to be sure.
     next_confirm: Instant,
     pub(super) counts: Counts,
@@ -89,11 +89,11 @@ struct Todo {
     resync: bool,
     /// Nothing has been read yet, nor written.
     load: bool,
-    /// What is shown of ports has changed.
+    /// What is published of ports has changed.
     show: bool,
     /// Everything is being read anew because events were lost: until then the tables are stale, too.
     is_repairing: bool,
-    /// The kernel may have done more than it said: everything is to be read, to be sure.
+    /// The kernel may have done more than it logged: everything is to be read, to be sure.
     confirm: bool,
     /// The gate is to judge.
     judge: bool,
@@ -119,8 +119,8 @@ pub(super) struct Counts {
 }
 
 impl Thread {
-    /// Reads the kernel, judges the interfaces, and lets packets pass where they may. `bell` is rung for the end.
-    pub fn begin(options: Options, bell: Arc<EventFd>) -> Result<Thread, AccelerateError> {
+    /// Reads the kernel, judges the interfaces, and lets packets pass where they may. `doorbell` is rung for the end.
+    pub fn start(options: Options, doorbell: Arc<EventFd>) -> Result<Thread, AccelerateError> {
         tables::check_names(&options.interfaces)?;
         tables::check_tiers(&options)?;
         tables::check_workers(&options)?;
@@ -133,13 +133,13 @@ impl Thread {
         tables::all_there(&links, &options.interfaces)?;
 
         let (sizes, memory) = tables::sizes(options.routes);
-        let (mut fast, memory) = Fast::load(&memory)
+        let (mut fast, memory) = IngressProgram::load(&memory)
             .map(|(fast, maps)| (fast, tables::memory(maps)))
             .map_err(AccelerateError::Program)?;
         // Who stands for the programs, and who asks `why`.
         // And each worker, when there are any.
-        let manning = super::manning(&options);
-        let domain = Domain::new(2 + manning.workers);
+        let worker_options = super::worker_options(&options);
+        let domain = Domain::new(2 + worker_options.workers);
         let proxy = domain.proxy().expect("the domain has two places");
         let reader = domain.register().expect("the domain has two places");
         let control = memory.control.reader();
@@ -148,9 +148,9 @@ impl Thread {
         let seed = RandomState::new().hash_one(0);
         writer.set_seed(seed);
         let transit = writer.reader();
-        let reclaim = Reclaim::start(fast.grace(), proxy, bell.clone());
+        let reclaim = Reclaim::start(fast.grace(), proxy, doorbell.clone());
         let reclaim = reclaim.map_err(refused("a thread"))?;
-        let (asked, desk) = desk(bell.clone());
+        let (asked, questions) = question_queue(doorbell.clone());
         let lease = Lease::new(options.lease, options.stale_limit);
         let ticks = Ticks::open().map_err(refused("the kernel's ticks"))?;
         let ports = Ports::new(&options);
@@ -161,11 +161,17 @@ impl Thread {
             driver: in_driver.clone(),
             workers: by_workers.clone(),
         };
-        let (own, bell_of_workers) = (transit.clone(), bell.clone());
-        let kit = Kit { manning, domain, transit: own, bell: bell_of_workers, counts: by_workers };
+        let (own, doorbell_of_workers) = (transit.clone(), doorbell.clone());
+        let worker_context = WorkerContext {
+            worker_options,
+            domain,
+            transit: own,
+            doorbell: doorbell_of_workers,
+            counts: by_workers,
+        };
         let samples = fast.take_samples().expect("nobody else takes them");
         let sampler = Sampler::new(samples, counters.clone());
-        let shown = Shown::new(
+        let published = Published::new(
             options,
             seed,
             control,
@@ -178,7 +184,7 @@ impl Thread {
         let mut thread = Thread {
             mirror: Mirror::new(writer, mirror::Limits::default()),
             ports,
-            tiers: Tiers::new(in_driver, kit),
+            tiers: Tiers::new(in_driver, worker_context),
             fast,
             reclaim,
             lease,
@@ -186,16 +192,16 @@ impl Thread {
             watch,
             gate,
             netlink,
-            bell,
-            desk,
-            shown: Arc::new(shown),
+            doorbell,
+            questions,
+            published: Arc::new(published),
             heard: None,
             todo: Todo { resync: true, load: true, judge: true, ports: true, ..Todo::default() },
             standings: Vec::new(),
-            said: HashMap::new(),
+            logged: HashMap::new(),
             was_whole: true,
             trouble: None,
-            next_look: Instant::now(),
+            next_poll: Instant::now(),
             next_confirm: Instant::now(),
             counts: Counts::default(),
         };
@@ -210,52 +216,52 @@ impl Thread {
     }
 
     /// What others see.
-    pub fn shown(&self) -> Arc<Shown> {
-        self.shown.clone()
+    pub fn published(&self) -> Arc<Published> {
+        self.published.clone()
     }
 
     /// Turns until it is told to end.
     pub fn run(&mut self) {
-        while !self.shown.view().ends {
+        while !self.published.view().ends {
             match self.turn() {
                 Ok(heard) => self.sleep(heard),
                 Err(error) => {
                     // Nothing is true that cannot be read: the lease lapses, and it is tried again.
                     self.lease.tables_are_stale();
                     self.todo.resync = true;
-                    self.shown.say(&format!("{error}; trying again"));
+                    self.published.log(&format!("{error}; trying again"));
                     self.stamp();
                     self.sleep(false);
                 }
             }
         }
         self.ports.detach();
-        self.tiers.dismiss();
+        self.tiers.end_workers();
         self.todo.show = true;
         self.lease = Lease::new(Duration::ZERO, Duration::ZERO);
         self.stamp();
-        self.show();
+        self.publish();
     }
 
     /// One turn. Says whether it has heard something.
     fn turn(&mut self) -> Result<bool, AccelerateError> {
-        self.bell.drain();
+        self.doorbell.drain();
         let heard = self.step()?;
         let is_time = Instant::now() >= self.next_confirm;
         if !self.todo.read && (self.todo.resync || (self.todo.confirm && is_time)) {
             self.read_all()?;
         }
-        if Instant::now() >= self.next_look {
-            self.look();
+        if Instant::now() >= self.next_poll {
+            self.poll_devices();
         }
         if self.todo.judge && self.lease.renewals() > 0 {
             self.judge();
         }
-        while let Some(job) = self.desk.take() {
+        while let Some(job) = self.questions.take() {
             job(self);
         }
-        self.drive();
-        self.show();
+        self.update_tiers();
+        self.publish();
         Ok(heard)
     }
 
@@ -263,10 +269,10 @@ impl Thread {
     fn step(&mut self) -> Result<bool, AccelerateError> {
         let looked_at = now();
         if self.gate.changed() {
-            self.tiers.forgive(&mut self.ports.list, None);
+            self.tiers.clear_failures(&mut self.ports.list, None);
             self.close();
         }
-        let heard = self.hear()?;
+        let heard = self.receive_events()?;
         if std::mem::take(&mut self.todo.ports) {
             self.close();
             self.ports.write(&mut self.mirror, self.tiers.driver());
@@ -274,7 +280,7 @@ impl Thread {
         } else if std::mem::take(&mut self.todo.addresses) {
             self.ports.write(&mut self.mirror, self.tiers.driver());
         }
-        self.carry_out();
+        self.apply_edits();
         if std::mem::replace(&mut self.was_whole, self.mirror.is_whole()) != self.mirror.is_whole()
         {
             self.close();
@@ -296,12 +302,12 @@ impl Thread {
     }
 
     /// Reads what the kernel says.
-    fn hear(&mut self) -> Result<bool, AccelerateError> {
+    fn receive_events(&mut self) -> Result<bool, AccelerateError> {
         let Thread { watch, mirror, todo, heard, ports, tiers, .. } = self;
         let read = watch.read(&mut |event: Event| {
             let is_news = mirror.event(&event);
             if let Event::Link(link) = &event {
-                tiers.forgive(&mut ports.list, Some(link.index));
+                tiers.clear_failures(&mut ports.list, Some(link.index));
             }
             // What ports are made of, and the gate looks at.
             todo.ports |= is_news
@@ -329,7 +335,7 @@ impl Thread {
     }
 
     /// Carries the mirror's edits out, as far as there is room.
-    fn carry_out(&mut self) {
+    fn apply_edits(&mut self) {
         if self.todo.load {
             return; // All at once, when it has been read.
         }
@@ -392,10 +398,10 @@ impl Thread {
     }
 
     /// What is done once a second: what sends no notification, neighbours, interfaces that were refused.
-    fn look(&mut self) {
-        self.next_look = Instant::now() + LOOK;
+    fn poll_devices(&mut self) {
+        self.next_poll = Instant::now() + POLL;
         let kernel = tables::known(&self.mirror);
-        if self.gate.poll(&kernel, &self.shown.options.interfaces) {
+        if self.gate.poll(&kernel, &self.published.options.interfaces) {
             self.close();
         }
         self.todo.judge |= self.trouble.is_some();
@@ -406,40 +412,41 @@ impl Thread {
         self.ports.list.iter_mut().for_each(|port| port.driver.sockets.retry());
         let is_other = self.ports.attach(&self.fast);
         if self.tiers.attach(&self.fast, &mut self.ports.list) | is_other {
-            self.say();
+            self.log_changes();
         }
     }
 
     /// Takes ports into the driver's and the workers' tier where the time has come, and out of it where a device refuses frames.
-    fn drive(&mut self) {
+    fn update_tiers(&mut self) {
         let Thread { tiers, ports, netlink, mirror, fast, .. } = self;
-        let is_other = tiers.look(&mut ports.list) | tiers.hear(&mut ports.list);
-        let is_settled = tiers.settle(&mut ports.list, netlink);
-        if is_settled {
+        let is_other =
+            tiers.check_failures(&mut ports.list) | tiers.receive_reports(&mut ports.list);
+        let is_moved = tiers.move_directions(&mut ports.list, netlink);
+        if is_moved {
             ports.write(mirror, tiers.driver());
         }
         // Behind that: the tables say by now what goes to workers.
-        if tiers.staff(fast, &mut ports.list) | is_settled | is_other {
-            self.say();
+        if tiers.open_and_close_sockets(fast, &mut ports.list) | is_moved | is_other {
+            self.log_changes();
         }
     }
 
     /// Who is to forward at a port, from now on. `false` if there is no such port.
-    pub fn choose(&mut self, interface: &str, choice: TierChoice) -> bool {
+    pub fn set_tier(&mut self, interface: &str, choice: TierChoice) -> bool {
         let port = self.ports.list.iter_mut().find(|port| port.name == interface);
         let Some(port) = port else { return false };
         port.choice = choice;
         // Before anybody asks what has become of it.
         self.judge();
-        self.drive();
-        self.show();
+        self.update_tiers();
+        self.publish();
         true
     }
 
     /// Asks the gate, and lets pass what may.
     fn judge(&mut self) {
         let kernel = tables::known(&self.mirror);
-        let options = &self.shown.options;
+        let options = &self.published.options;
         let standings = self.gate.evaluate(&kernel, &options.interfaces, options.bypass);
         self.todo.judge = false;
         match standings {
@@ -457,8 +464,8 @@ impl Thread {
             let may = port.choice != TierChoice::Kernel && is_whole;
             let plan = standing.filter(|_| may).map(|one| tiers::plan(port.choice, one));
             port.driver.plan = plan.unwrap_or_default();
-            port.entry = may && standing.is_some_and(|one| one.is_ingress);
-            port.exit = may && standing.is_some_and(|one| one.is_egress);
+            port.ingress = may && standing.is_some_and(|one| one.is_ingress);
+            port.egress = may && standing.is_some_and(|one| one.is_egress);
         }
         // What was heard while it looked is judged again, before anything passes.
         if self.gate.changed() {
@@ -470,11 +477,11 @@ impl Thread {
         self.stamp();
         self.ports.attach(&self.fast);
         self.tiers.attach(&self.fast, &mut self.ports.list);
-        self.say();
+        self.log_changes();
     }
 
     /// Says what has become of ports, where that is new.
-    fn say(&mut self) {
+    fn log_changes(&mut self) {
         self.todo.show = true;
         for port in &self.ports.list {
             let reasons = self.reasons(port);
@@ -491,9 +498,9 @@ impl Thread {
             for reason in reasons.into_iter().chain(self.tier_reasons(port)) {
                 sentence += &format!("\n  {}: {}", reason.what, reason.why);
             }
-            if self.said.get(&port.name) != Some(&sentence) {
-                self.shown.say(&sentence);
-                self.said.insert(port.name.clone(), sentence);
+            if self.logged.get(&port.name) != Some(&sentence) {
+                self.published.log(&sentence);
+                self.logged.insert(port.name.clone(), sentence);
             }
         }
     }
@@ -572,9 +579,9 @@ impl Thread {
     }
 
     /// Leaves what others see.
-    fn show(&mut self) {
+    fn publish(&mut self) {
         let ports = std::mem::take(&mut self.todo.show).then(|| self.views());
-        let mut view = self.shown.view();
+        let mut view = self.published.view();
         view.lease = self.lease.clone();
         if let Some(ports) = ports {
             view.ports = ports;
@@ -591,8 +598,8 @@ impl Thread {
                 mac: link.and_then(|link| link.mac).map(Mac),
                 mtu: link.map_or(0, |link| link.mtu),
                 link_up: link.is_some_and(is_usable),
-                entry: port.entry && port.is_attached(),
-                exit: port.exit,
+                ingress: port.ingress && port.is_attached(),
+                egress: port.egress,
                 attached: port.is_attached(),
                 tier: port.tier(),
                 egress_tier: port.egress_tier(),
@@ -610,15 +617,15 @@ impl Thread {
         if self.todo.read || (self.todo.edits && !self.todo.room) || self.todo.judge {
             return;
         }
-        let until_look = self.next_look.saturating_duration_since(Instant::now());
-        let mut wait = self.lease.beat().min(until_look);
+        let until_poll = self.next_poll.saturating_duration_since(Instant::now());
+        let mut wait = self.lease.heartbeat().min(until_poll);
         if self.todo.confirm {
             wait = wait.min(self.next_confirm.saturating_duration_since(Instant::now()));
         }
-        if Tiers::waits(&self.ports.list) {
-            wait = wait.min(QUEUE_LOOK);
+        if Tiers::is_waiting(&self.ports.list) {
+            wait = wait.min(QUEUE_POLL);
         }
-        let mut fds: Vec<BorrowedFd<'_>> = vec![self.bell.as_fd()];
+        let mut fds: Vec<BorrowedFd<'_>> = vec![self.doorbell.as_fd()];
         fds.extend(self.gate.fds());
         // The one failure is ENOMEM: then it turns instead of sleeping.
         if heard && poll(&fds, Some(PACE)).is_ok_and(|ready| ready.any()) {
@@ -654,13 +661,13 @@ fn multipath() -> Multipath {
 const RECEIVE_BUFFER: usize = 64 << 20;
 /// How long the kernel's socket is left alone after a turn that has heard something.
 const PACE: Duration = Duration::from_millis(1);
-/// How soon to look again whether an exit's queue is empty.
-const QUEUE_LOOK: Duration = Duration::from_millis(5);
+/// How soon to look again whether an egress's queue is empty.
+const QUEUE_POLL: Duration = Duration::from_millis(5);
 /// How often to look at what sends no notification.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_secs(1);
 /// Prefixes that are written in one step: a microsecond each, or two.
 const PREFIXES_AT_ONCE: usize = 4096;
-/// A kernel whose routing changes while it is read, so many times in a row, is shown as it was then.
+/// A kernel whose routing changes while it is read, so many times in a row, is published as it was then.
 const DIFF_TRIES: u32 = 5;
 /// How long after the last link or address that came or went everything is read to be sure.
 const CONFIRM_AFTER: Duration = Duration::from_millis(50);

@@ -6,28 +6,28 @@
 //!
 //! | State of one direction | Event                              | Next      | Why                                       |
 //! |------------------------|------------------------------------|-----------|-------------------------------------------|
-//! | at tcx                 | it is chosen, the gate agrees      | waits     | frames may still stand in the exits' queues |
+//! | at tcx                 | it is chosen, the gate agrees      | waits     | frames may still stand in the egress ports' queues |
 //! | waits                  | they stand empty                   | in driver | what goes straight to the device overtakes nobody |
-//! | any                    | it is chosen no more, the gate objects, link down | at tcx | at once: the device's entry goes first |
+//! | any                    | it is chosen no more, the gate objects, link down | at tcx | at once: the device's ingress goes first |
 //! | out, in driver         | the device refuses frames          | refused   | it said that it takes them, and lost some |
 //! | refused                | a message about link, features, channels | waits | it may have been repaired             |
 //!
 //! The worker tier has the same states and the same program; its ports have sockets besides (`sockets.rs`), which are
 //! there before it is entered, and gone before another is.
 //!
-//! The program itself stops at the first flush that fails (`flush.bpf.c`); here that is found within a beat.
+//! The program itself stops at the first flush that fails (`flush.bpf.c`); here that is found within a heartbeat.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
 
-use crate::programs::{Driver, DriverCounters, Failure, Fast, Link as Attachment};
+use crate::programs::{Driver, DriverCounters, Failure, IngressProgram, Link as Attachment};
 use manylane_io::fatal::DetachOnCrash;
 use manylane_io::interface::Interface;
 use manylane_io::netlink::Netlink;
 
 use super::ports::Port;
-use super::sockets::{Kit, Sockets, Staffed};
+use super::sockets::{Sockets, WorkerContext, WorkerTier};
 use super::{TierChoice, reason};
 use crate::gate::{DriverStanding, Reason, Standing};
 use manylane_api::accelerate::ReasonStatus;
@@ -39,7 +39,7 @@ pub(super) struct Tiers {
     /// For who shows what it counts.
     counters: Arc<OnceLock<DriverCounters>>,
     /// The workers, from the first port on that is to be theirs.
-    staffed: Staffed,
+    worker_tier: WorkerTier,
 }
 
 /// What one port has of the driver tier.
@@ -48,9 +48,9 @@ pub(super) struct InDriver {
     /// What is wanted, and may be.
     pub plan: Plan,
     /// Packets that come in are forwarded in the driver.
-    pub entry: bool,
+    pub ingress: bool,
     /// Frames leave by being redirected to its driver.
-    pub exit: bool,
+    pub egress: bool,
     /// The program in its driver.
     pub program: Option<Program>,
     /// Why that is not there, though it should be.
@@ -86,9 +86,9 @@ impl Program {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     /// What comes in, in the driver.
-    pub entry: bool,
+    pub ingress: bool,
     /// What leaves, by its driver.
-    pub exit: bool,
+    pub egress: bool,
     /// Also what is in several pieces of memory.
     pub pieces: bool,
     /// Both by workers.
@@ -110,8 +110,8 @@ pub(super) fn plan(choice: TierChoice, standing: &Standing) -> Plan {
         return Plan { reasons: driver.auto.clone(), ..Plan::default() };
     }
     Plan {
-        entry: standing.is_ingress && driver.ingress.is_empty(),
-        exit: standing.is_egress && driver.egress.is_empty(),
+        ingress: standing.is_ingress && driver.ingress.is_empty(),
+        egress: standing.is_egress && driver.egress.is_empty(),
         pieces: driver.takes_pieces,
         workers: false,
         reasons: driver.ingress.iter().chain(&driver.egress).cloned().collect(),
@@ -123,8 +123,8 @@ fn plan_workers(standing: &Standing) -> Plan {
     let driver = &standing.driver;
     let may = driver.sockets.is_empty();
     Plan {
-        entry: may && standing.is_ingress && driver.ingress.is_empty(),
-        exit: may && standing.is_egress && driver.sends.is_empty(),
+        ingress: may && standing.is_ingress && driver.ingress.is_empty(),
+        egress: may && standing.is_egress && driver.sends.is_empty(),
         pieces: false,
         workers: true,
         reasons: driver
@@ -138,25 +138,25 @@ fn plan_workers(standing: &Standing) -> Plan {
 }
 
 impl Tiers {
-    /// Without any program yet. What it will count is left in `counters`; workers are made of `kit`.
-    pub fn new(counters: Arc<OnceLock<DriverCounters>>, kit: Kit) -> Tiers {
-        Tiers { driver: None, counters, staffed: Staffed::new(kit) }
+    /// Without any program yet. What it will count is left in `counters`; workers are made of `worker_context`.
+    pub fn new(counters: Arc<OnceLock<DriverCounters>>, worker_context: WorkerContext) -> Tiers {
+        Tiers { driver: None, counters, worker_tier: WorkerTier::new(worker_context) }
     }
 
     /// Hears what has become of sockets. True when something has.
-    pub fn hear(&mut self, ports: &mut [Port]) -> bool {
-        self.staffed.hear(ports)
+    pub fn receive_reports(&mut self, ports: &mut [Port]) -> bool {
+        self.worker_tier.receive_reports(ports)
     }
 
     /// Has sockets opened and closed, as is planned and as the tables say by now. True when something has changed.
-    pub fn staff(&mut self, fast: &Fast, ports: &mut [Port]) -> bool {
+    pub fn open_and_close_sockets(&mut self, fast: &IngressProgram, ports: &mut [Port]) -> bool {
         let Some(Ok(driver)) = &mut self.driver else { return false };
-        self.staffed.order(fast, driver, ports)
+        self.worker_tier.open_and_close(fast, driver, ports)
     }
 
     /// Ends the workers. No port is theirs any more.
-    pub fn dismiss(&mut self) {
-        self.staffed.dismiss();
+    pub fn end_workers(&mut self) {
+        self.worker_tier.end_workers();
     }
 
     /// The programs, if they are loaded.
@@ -166,8 +166,8 @@ impl Tiers {
 
     /// Puts the program into drivers and takes it off, as it is planned; nothing is forwarded by that alone. True
     /// when something has changed.
-    pub fn attach(&mut self, fast: &Fast, ports: &mut [Port]) -> bool {
-        if ports.iter().any(|port| port.driver.plan.entry || port.driver.plan.exit) {
+    pub fn attach(&mut self, fast: &IngressProgram, ports: &mut [Port]) -> bool {
+        if ports.iter().any(|port| port.driver.plan.ingress || port.driver.plan.egress) {
             self.load(fast);
         }
         let mut changed = false;
@@ -175,7 +175,7 @@ impl Tiers {
             // The frames' own memory decides, before any program sees them.
             let pieces = port.mtu > WHOLE_MAX;
             // A device may take redirected frames only when it has a program.
-            let wanted = port.is_attached() && port.driver.plan.entry;
+            let wanted = port.is_attached() && port.driver.plan.ingress;
             let fits = |program: &Program| {
                 wanted && Some(program.index) == port.index && program.pieces == pieces
             };
@@ -210,7 +210,7 @@ impl Tiers {
     }
 
     /// Looks which devices have refused frames. True when one has that was trusted.
-    pub fn look(&mut self, ports: &mut [Port]) -> bool {
+    pub fn check_failures(&mut self, ports: &mut [Port]) -> bool {
         let Some(Ok(driver)) = &self.driver else { return false };
         let mut changed = false;
         for port in ports {
@@ -222,36 +222,37 @@ impl Tiers {
     }
 
     /// Something was said of the interface of this number, or of any: what it refused is forgiven.
-    pub fn forgive(&mut self, ports: &mut [Port], index: Option<u32>) {
+    pub fn clear_failures(&mut self, ports: &mut [Port], index: Option<u32>) {
         let Some(Ok(driver)) = &mut self.driver else { return };
         for port in ports {
             let is_meant = index.is_none() || port.index == index;
             if is_meant && port.driver.failure.take().is_some() {
-                driver.forgive(port.number);
+                driver.clear_failure(port.number);
             }
         }
     }
 
     /// What may be in the driver by now, and is not yet because frames may be overtaken.
-    pub fn waits(ports: &[Port]) -> bool {
+    pub fn is_waiting(ports: &[Port]) -> bool {
         ports.iter().any(|port| {
             let driver = &port.driver;
-            (driver.may_enter() && !driver.entry) || (driver.may_leave() && !driver.exit)
+            (driver.may_use_ingress() && !driver.ingress)
+                || (driver.may_use_egress() && !driver.egress)
         })
     }
 
-    /// Takes directions out of the driver tier that may not be in it any more, and those in whose exits' queues are
+    /// Takes directions out of the driver tier that may not be in it any more, and those in whose egress ports' queues are
     /// empty. True when something has changed: it is to be written.
-    pub fn settle(&mut self, ports: &mut [Port], netlink: &mut Netlink) -> bool {
+    pub fn move_directions(&mut self, ports: &mut [Port], netlink: &mut Netlink) -> bool {
         let before: Vec<_> =
-            ports.iter().map(|port| (port.driver.entry, port.driver.exit)).collect();
+            ports.iter().map(|port| (port.driver.ingress, port.driver.egress)).collect();
         for driver in ports.iter_mut().map(|port| &mut port.driver) {
             let is_as_planned = driver.by_workers == driver.plan.workers;
             driver.by_workers = driver.plan.workers;
-            driver.entry &= is_as_planned && driver.may_enter();
-            driver.exit &= is_as_planned && driver.may_leave();
+            driver.ingress &= is_as_planned && driver.may_use_ingress();
+            driver.egress &= is_as_planned && driver.may_use_egress();
         }
-        if Tiers::waits(ports) {
+        if Tiers::is_waiting(ports) {
             // Without it nobody knows, and all stays as it is until the next look.
             let queued: BTreeMap<_, _> = match netlink.statistics() {
                 Ok(all) => all.iter().map(|link| (link.index, link.queued)).collect(),
@@ -261,28 +262,28 @@ impl Tiers {
                 port.index.and_then(|index| queued.get(&index)).is_some_and(|&queued| queued == 0)
             };
             for port in ports.iter_mut() {
-                port.driver.exit |= port.driver.may_leave() && is_empty(port);
+                port.driver.egress |= port.driver.may_use_egress() && is_empty(port);
             }
             // What comes in leaves by any of them.
-            let all_empty = ports.iter().filter(|port| port.driver.may_leave()).all(is_empty);
+            let all_empty = ports.iter().filter(|port| port.driver.may_use_egress()).all(is_empty);
             for port in ports.iter_mut() {
-                port.driver.entry |= port.driver.may_enter() && all_empty;
+                port.driver.ingress |= port.driver.may_use_ingress() && all_empty;
             }
         }
         self.changed(&before, ports)
     }
 
     fn changed(&self, before: &[(bool, bool)], ports: &[Port]) -> bool {
-        let now = ports.iter().map(|port| (port.driver.entry, port.driver.exit));
+        let now = ports.iter().map(|port| (port.driver.ingress, port.driver.egress));
         before.iter().copied().ne(now)
     }
 
-    fn load(&mut self, fast: &Fast) {
+    fn load(&mut self, fast: &IngressProgram) {
         if self.driver.is_some() {
             return;
         }
         let driver = fast.driver().map_err(|error| error.to_string());
-        let driver = driver.and_then(|driver| match driver.is_deaf() {
+        let driver = driver.and_then(|driver| match driver.flush_error() {
             // A device that loses frames, and nobody hears of it.
             Some(error) => Err(format!("devices that refuse frames cannot be heard of: {error}")),
             None => Ok(driver),
@@ -303,7 +304,7 @@ impl InDriver {
 
     /// Takes the program off.
     pub fn detach(&mut self) {
-        (self.program, self.entry, self.exit) = (None, false, false);
+        (self.program, self.ingress, self.egress) = (None, false, false);
     }
 
     /// Another interface has the port's name, or none.
@@ -313,13 +314,13 @@ impl InDriver {
         *self = InDriver { sockets, ..InDriver::default() };
     }
 
-    fn may_enter(&self) -> bool {
-        self.plan.entry && self.program.is_some() && self.has_sockets_as_planned()
+    fn may_use_ingress(&self) -> bool {
+        self.plan.ingress && self.program.is_some() && self.has_sockets_as_planned()
     }
 
-    fn may_leave(&self) -> bool {
+    fn may_use_egress(&self) -> bool {
         let is_trusted = self.plan.workers || self.failure.is_none();
-        self.plan.exit && is_trusted && self.has_sockets_as_planned()
+        self.plan.egress && is_trusted && self.has_sockets_as_planned()
     }
 
     fn has_sockets_as_planned(&self) -> bool {
@@ -383,13 +384,14 @@ pub(super) fn reasons(port: &Port, standing: Option<&DriverStanding>) -> Vec<Rea
             "what leaves is about to go by the driver",
         ],
     };
-    for (is_late, what) in
-        [(driver.may_enter() && !driver.entry, comes), (driver.may_leave() && !driver.exit, goes)]
-    {
+    for (is_late, what) in [
+        (driver.may_use_ingress() && !driver.ingress, comes),
+        (driver.may_use_egress() && !driver.egress, goes),
+    ] {
         if is_late {
             reasons.push(said(
                 what.into(),
-                "when the exits' queues are empty: nothing is to be overtaken",
+                "when the egress ports' queues are empty: nothing is to be overtaken",
             ));
         }
     }
@@ -435,8 +437,8 @@ mod tests {
     #[test]
     fn each_direction_is_planned_by_choice_and_judgement() {
         let free = DriverStanding::default();
-        let no_entry = DriverStanding { ingress: against(Concerns::Ingress), ..free.clone() };
-        let no_exit = DriverStanding { egress: against(Concerns::Egress), ..free.clone() };
+        let no_ingress = DriverStanding { ingress: against(Concerns::Ingress), ..free.clone() };
+        let no_egress = DriverStanding { egress: against(Concerns::Egress), ..free.clone() };
         let software = DriverStanding { auto: against(Concerns::Both), ..free.clone() };
         let too_long = DriverStanding { sockets: against(Concerns::Both), ..free.clone() };
         let shaped = against(Concerns::Egress);
@@ -447,20 +449,20 @@ mod tests {
             (Driver, &free, [true, true], 0),
             (Ingress, &free, [false, false], 0),
             (Kernel, &free, [false, false], 0),
-            (Auto, &no_entry, [false, true], 1),
-            (Driver, &no_exit, [true, false], 1),
+            (Auto, &no_ingress, [false, true], 1),
+            (Driver, &no_egress, [true, false], 1),
             (Auto, &software, [false, false], 1),
             (Driver, &software, [true, true], 0),
             (Workers, &free, [true, true], 0),
             (Workers, &software, [true, true], 0),
-            (Workers, &no_entry, [false, true], 1),
+            (Workers, &no_ingress, [false, true], 1),
             // A socket sends where nothing can be redirected to.
-            (Workers, &no_exit, [true, true], 0),
+            (Workers, &no_egress, [true, true], 0),
             (Workers, &shaped, [true, false], 1),
             (Workers, &too_long, [false, false], 1),
         ] {
             let plan = plan(choice, &standing(driver.clone()));
-            let said = (plan.entry, plan.exit, plan.reasons.len());
+            let said = (plan.ingress, plan.egress, plan.reasons.len());
             assert_eq!(plan.workers, choice == Workers);
             assert_eq!(said, (wanted[0], wanted[1], reasons), "{choice:?} {driver:?}");
         }

@@ -29,7 +29,7 @@ pub(super) fn question(
     Ok(mirror::Question {
         source: Some(*source),
         destination: *destination,
-        entry: Some(interface.clone()),
+        ingress: Some(interface.clone()),
     })
 }
 
@@ -46,7 +46,7 @@ pub(super) fn why(
     let mut frame = packet(port, *source, *destination)?;
     let arrival =
         Arrival { ifindex: port.index.unwrap_or(0), now_ns: now(), tag: None, gso_size: 0 };
-    let (verdict, exit) = transit.decide(guard, &mut frame, &arrival);
+    let (verdict, egress) = transit.decide(guard, &mut frame, &arrival);
     let name = |index: u32| {
         ports.iter().find(|port| port.index == Some(index)).map(|port| port.name.clone())
     };
@@ -56,9 +56,9 @@ pub(super) fn why(
         forwarded: is_forwarded,
         verdict: verdict.name().into(),
         explanation: format!("{}. {}", verdict.meaning(), verdict.advice()).trim_end().into(),
-        egress: exit.filter(|_| is_forwarded).and_then(name),
+        exit: egress.filter(|_| is_forwarded).and_then(name),
         to: to.map(|mac| Mac(*mac).to_string()),
-        reasons: if port.entry { Vec::new() } else { port.reasons.clone() },
+        reasons: if port.ingress { Vec::new() } else { port.reasons.clone() },
         mirror: None,
     })
 }

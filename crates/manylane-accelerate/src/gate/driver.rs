@@ -32,7 +32,7 @@ pub(super) fn judge(facts: &Facts, link: &Link) -> DriverStanding {
     let features = of_link.map(|(_, features)| *features).unwrap_or_default();
     let sends = sends(facts, link);
     DriverStanding {
-        ingress: entry(facts, link, features),
+        ingress: ingress(facts, link, features),
         egress: transmits(link, features).into_iter().chain(sends.iter().cloned()).collect(),
         auto: auto(link),
         sends,
@@ -41,7 +41,7 @@ pub(super) fn judge(facts: &Facts, link: &Link) -> DriverStanding {
     }
 }
 
-fn entry(facts: &Facts, link: &Link, features: XdpFeatures) -> Vec<Reason> {
+fn ingress(facts: &Facts, link: &Link, features: XdpFeatures) -> Vec<Reason> {
     let name = &link.name;
     let mut found = Vec::new();
     if !features.redirects {

@@ -16,7 +16,7 @@ pub fn judge(facts: &Facts, link: &Link, bypass: Bypass) -> Standing {
     found.extend(ingress_filters(facts, link));
     let (bypassed, reasons): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|reason| bypass.covers(reason.about));
-    let is_ingress = !reasons.iter().any(|reason| reason.concerns.has_entry());
+    let is_ingress = !reasons.iter().any(|reason| reason.concerns.has_ingress());
     let driver = driver::judge(facts, link);
     Standing {
         interface: link.name.clone(),
@@ -27,7 +27,7 @@ pub fn judge(facts: &Facts, link: &Link, bypass: Bypass) -> Standing {
             true => Tier::Ingress,
         },
         is_ingress,
-        is_egress: !reasons.iter().any(|reason| reason.concerns.has_exit()),
+        is_egress: !reasons.iter().any(|reason| reason.concerns.has_egress()),
         reasons,
         bypassed,
         notes: notes(facts, link),
@@ -265,7 +265,7 @@ fn notes(facts: &Facts, link: &Link) -> Vec<Reason> {
     }
     notes.extend(reverse_path(facts, link));
     notes.extend(programs(facts, link));
-    notes.extend(way_out(facts, link));
+    notes.extend(egress_queueing(facts, link));
     notes.extend(speed(facts, link));
     notes
 }
@@ -321,7 +321,7 @@ fn programs(facts: &Facts, link: &Link) -> Vec<Reason> {
 }
 
 /// What is on the way out is gone through as ever: said, since it is what one would ask.
-fn way_out(facts: &Facts, link: &Link) -> Vec<Reason> {
+fn egress_queueing(facts: &Facts, link: &Link) -> Vec<Reason> {
     let name = &link.name;
     let mut notes = Vec::new();
     let is_root = |qdisc: &&Qdisc| qdisc.link == link.index && qdisc.place == Place::Root;

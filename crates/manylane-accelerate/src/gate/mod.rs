@@ -18,9 +18,9 @@
 //! | connection tracking by rules elsewhere      | all                              | as the rules                       |
 //! | XFRM policies, or a default that blocks     | all                              | `XFRMNLGRP_POLICY`                 |
 //! | routing rules that cannot be followed       | all                              | the mirror's                       |
-//! | tc filters at ingress                       | the device, as entry             | `RTNLGRP_TC`                       |
+//! | tc filters at ingress                       | the device, as ingress             | `RTNLGRP_TC`                       |
 //! | members, parents, kind, number, up or down  | the device                       | the mirror's                       |
-//! | forwarding                                  | the device, as entry             | the mirror's                       |
+//! | forwarding                                  | the device, as ingress             | the mirror's                       |
 //! | tc filters at egress, qdiscs                | nothing: gone through as ever    | `RTNLGRP_TC`                       |
 //! | encapsulated routes, multipath by policy 2, 3 | these routes                   | the mirror's; read again           |
 //! | rp_filter                                   | what it would drop               | the mirror's                       |

@@ -142,11 +142,11 @@ pub enum Concerns {
 }
 
 impl Concerns {
-    pub(super) fn has_entry(self) -> bool {
+    pub(super) fn has_ingress(self) -> bool {
         self != Concerns::Egress
     }
 
-    pub(super) fn has_exit(self) -> bool {
+    pub(super) fn has_egress(self) -> bool {
         self != Concerns::Ingress
     }
 }

@@ -88,7 +88,7 @@ fn stand(facts: &Facts) -> [Standing; 2] {
     [0, 1].map(|place| judge(facts, &facts.kernel.links[place], Bypass::default()))
 }
 
-/// One reason, with what it says and the command that changes it; whether eth0 is entry and exit, and eth1 is.
+/// One reason, with what it says and the command that changes it; whether eth0 is ingress and egress, and eth1 is.
 struct Case {
     facts: Facts,
     about: About,
@@ -100,8 +100,8 @@ struct Case {
 
 const FREE: [bool; 2] = [true, true];
 const KEPT: [bool; 2] = [false, false];
-const EXIT_ONLY: [bool; 2] = [false, true];
-const ENTRY_ONLY: [bool; 2] = [true, false];
+const EGRESS_ONLY: [bool; 2] = [false, true];
+const INGRESS_ONLY: [bool; 2] = [true, false];
 
 fn check(cases: impl IntoIterator<Item = Case>) {
     for Case { facts, about, what, command, eth0, eth1 } in cases {
@@ -241,9 +241,9 @@ fn chains_at_a_device_keep_what_comes_in_or_goes_out_there() {
     };
     use TableFamily::{Inet, Netdev};
     check([
-        case(Netdev, Hook::Ingress, EXIT_ONLY, "at ingress of eth0): 1 rule", DELETED[3]),
-        case(Inet, Hook::Ingress, EXIT_ONLY, "at ingress of eth0): 1 rule", DELETED[0]),
-        case(Netdev, Hook::Egress, ENTRY_ONLY, "at egress of eth0): 1 rule", DELETED[3]),
+        case(Netdev, Hook::Ingress, EGRESS_ONLY, "at ingress of eth0): 1 rule", DELETED[3]),
+        case(Inet, Hook::Ingress, EGRESS_ONLY, "at ingress of eth0): 1 rule", DELETED[0]),
+        case(Netdev, Hook::Egress, INGRESS_ONLY, "at egress of eth0): 1 rule", DELETED[3]),
     ]);
 }
 

@@ -16,7 +16,7 @@ use std::cmp::{Ordering, Reverse};
 
 use manylane_io::netlink::kernel::{Family, Hop, Route};
 
-use super::attributes::{Body, is_at, is_sibling, ways};
+use super::attributes::{RouteAttributes, is_at, is_sibling, route_hops};
 use super::changes::Changes;
 use super::constants::ROUTE_CLONED;
 use super::edit::Parts;
@@ -100,7 +100,7 @@ impl Parts<'_> {
             Family::V6 => find6(routes, key, route),
         };
         if let Some(index) = found.known {
-            self.hear_flags(routes, routes.body_number(index), ways(route));
+            self.set_dead_flags(routes, routes.attributes_number(index), route_hops(route));
             return Some(false);
         }
         let instead_of = match B::FAMILY {
@@ -116,7 +116,7 @@ impl Parts<'_> {
             return Some(true);
         }
         if let Some(index) = instead_of {
-            let number = self.body_of(routes, route);
+            let number = self.attributes_of(routes, route);
             self.exchange_number(routes, index, number, changes);
             if let Some(twin) = found.twin.filter(|&twin| twin != index) {
                 // The kernel may have it twice then. It is one.
@@ -131,7 +131,7 @@ impl Parts<'_> {
             Family::V4 if !place.is_appended => found.before,
             _ => found.last.or(found.before),
         };
-        let number = self.body_of(routes, route);
+        let number = self.attributes_of(routes, route);
         self.insert(routes, key, behind, number, changes);
         Some(true)
     }
@@ -145,35 +145,36 @@ impl Parts<'_> {
         route: &Route,
         changes: &mut Changes,
     ) -> bool {
-        let body = routes.body(index);
-        let stays = |hop: &Hop| ways(route).iter().any(|other| is_at(hop, other));
-        let is_other = body.mtu != route.mtu || body.protocol != route.protocol;
-        if !body.is_sibling() || !is_other || !body.hops.iter().any(stays) {
+        let attributes = routes.attributes(index);
+        let stays = |hop: &Hop| route_hops(route).iter().any(|other| is_at(hop, other));
+        let is_other = attributes.mtu != route.mtu || attributes.protocol != route.protocol;
+        if !attributes.is_sibling() || !is_other || !attributes.hops.iter().any(stays) {
             return false;
         }
-        let hops = ways(route).iter().map(|hop| Hop { flags: 0, ..*hop }).collect();
-        let body = Body { hops, ..body.clone() };
+        let hops = route_hops(route).iter().map(|hop| Hop { flags: 0, ..*hop }).collect();
+        let attributes = RouteAttributes { hops, ..attributes.clone() };
         // Whose MTU is which is not told.
         changes.is_unconfirmed = true;
-        self.exchange(routes, index, body, changes);
-        self.hear_flags(routes, routes.body_number(index), ways(route));
+        self.exchange(routes, index, attributes, changes);
+        self.set_dead_flags(routes, routes.attributes_number(index), route_hops(route));
         true
     }
 
     fn withdraw4(&self, routes: &mut Routes<u32>, route: &Route, changes: &mut Changes) -> bool {
         let Some(key) = key_of(routes, route) else { return false };
         let same =
-            |&index: &u32| order4(routes.body(index)) == (Reverse(route.tos), route.priority);
-        let says = |&index: &u32| routes.body(index).says(Family::V4, route);
+            |&index: &u32| order4(routes.attributes(index)) == (Reverse(route.tos), route.priority);
+        let is_described_by =
+            |&index: &u32| routes.attributes(index).is_described_by(Family::V4, route);
         let candidates = {
             let mut candidates = routes.list(key).filter(same);
             (candidates.next(), candidates.next())
         };
-        let index = match routes.list(key).filter(same).find(says) {
+        let index = match routes.list(key).filter(same).find(is_described_by) {
             Some(index) => index,
             None => match candidates {
                 // Something of it was not heard: it is the only one that can be meant.
-                (Some(index), None) if routes.body(index).kind == route.kind => index,
+                (Some(index), None) if routes.attributes(index).kind == route.kind => index,
                 (None, _) => return false,
                 _ => {
                     changes.is_unconfirmed = true;
@@ -192,22 +193,22 @@ impl Parts<'_> {
             changes.is_unconfirmed |= found.first.is_some();
             return false;
         };
-        let body = routes.body(index);
-        let gone = ways(route);
-        if !body.is_sibling() {
+        let attributes = routes.attributes(index);
+        let gone = route_hops(route);
+        if !attributes.is_sibling() {
             self.remove(routes, index, changes);
             return true;
         }
         let goes = |hop: &Hop| gone.iter().any(|gone| is_at(gone, hop));
-        let left: Box<[Hop]> = body.hops.iter().filter(|hop| !goes(hop)).copied().collect();
-        if left.len() == body.hops.len() {
+        let left: Box<[Hop]> = attributes.hops.iter().filter(|hop| !goes(hop)).copied().collect();
+        if left.len() == attributes.hops.len() {
             return false;
         }
         if left.is_empty() {
             self.remove(routes, index, changes);
         } else {
-            let body = Body { hops: left, ..body.clone() };
-            self.exchange(routes, index, body, changes);
+            let attributes = RouteAttributes { hops: left, ..attributes.clone() };
+            self.exchange(routes, index, attributes, changes);
         }
         true
     }
@@ -220,8 +221,8 @@ fn key_of<B: Bits>(routes: &mut Routes<B>, route: &Route) -> Option<Key<B>> {
     Some(Key { address: address.first(route.prefix_len), table, len: route.prefix_len })
 }
 
-fn order4(body: &Body) -> (Reverse<u8>, u32) {
-    (Reverse(body.tos), body.priority)
+fn order4(attributes: &RouteAttributes) -> (Reverse<u8>, u32) {
+    (Reverse(attributes.tos), attributes.priority)
 }
 
 /// IPv4: the greater type of service first, then the lower metric.
@@ -229,13 +230,13 @@ fn find4<B: Bits>(routes: &Routes<B>, key: Key<B>, route: &Route) -> Found {
     let mut found = Found::default();
     let wanted = (Reverse(route.tos), route.priority);
     for index in routes.list(key) {
-        let body = routes.body(index);
-        match order4(body).cmp(&wanted) {
+        let attributes = routes.attributes(index);
+        match order4(attributes).cmp(&wanted) {
             Ordering::Less => found.before = Some(index),
             Ordering::Equal => {
                 found.first = found.first.or(Some(index));
                 found.last = Some(index);
-                if body.says(Family::V4, route) {
+                if attributes.is_described_by(Family::V4, route) {
                     found.known = Some(index);
                 }
             }
@@ -248,23 +249,23 @@ fn find4<B: Bits>(routes: &Routes<B>, key: Key<B>, route: &Route) -> Found {
 /// IPv6: the lower metric first. (Where sources are, in a tree of their own: here by them, then.)
 fn find6<B: Bits>(routes: &Routes<B>, key: Key<B>, route: &Route) -> Found {
     let mut found = Found::default();
-    let hops = ways(route);
+    let hops = route_hops(route);
     let joins = is_sibling(route.kind, route.protocol, route.next_hop, hops);
     for index in routes.list(key) {
-        let body = routes.body(index);
-        match (body.source, body.priority).cmp(&(route.source, route.priority)) {
+        let attributes = routes.attributes(index);
+        match (attributes.source, attributes.priority).cmp(&(route.source, route.priority)) {
             Ordering::Less => found.before = Some(index),
             Ordering::Equal => {
                 found.first = found.first.or(Some(index));
                 found.last = Some(index);
-                if body.says(Family::V6, route) {
+                if attributes.is_described_by(Family::V6, route) {
                     found.known = Some(index);
                 }
-                let is_alike = body.is_sibling() == joins;
+                let is_alike = attributes.is_sibling() == joins;
                 if is_alike && found.alike.is_none() {
                     found.alike = Some(index);
                 }
-                if is_alike && found.twin.is_none() && (joins || is_version(body, route)) {
+                if is_alike && found.twin.is_none() && (joins || is_version(attributes, route)) {
                     found.twin = Some(index);
                 }
             }
@@ -275,11 +276,11 @@ fn find6<B: Bits>(routes: &Routes<B>, key: Key<B>, route: &Route) -> Found {
 }
 
 /// Whether a route that others do not join is a new version of this: `rt6_duplicate_nexthop`.
-fn is_version(body: &Body, route: &Route) -> bool {
-    let hops = ways(route);
-    body.kind == route.kind
-        && body.next_hop == route.next_hop
-        && match (hops, &*body.hops) {
+fn is_version(attributes: &RouteAttributes, route: &Route) -> bool {
+    let hops = route_hops(route);
+    attributes.kind == route.kind
+        && attributes.next_hop == route.next_hop
+        && match (hops, &*attributes.hops) {
             ([hop, ..], [own, ..]) => is_at(hop, own),
             ([], _) => true,
             _ => false,

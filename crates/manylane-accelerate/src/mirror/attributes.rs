@@ -14,13 +14,13 @@ use super::constants::{
     HOP_DEAD, PROTOCOL_RA, TYPE_ANYCAST, TYPE_BLACKHOLE, TYPE_BROADCAST, TYPE_LOCAL, TYPE_PROHIBIT,
     TYPE_UNICAST, TYPE_UNREACHABLE,
 };
-use super::destination::{Member, Via, Way};
+use super::destination::{Destination, Member, Via};
 use super::family::Seeded;
 
 /// A route without its table and prefix. The hops of one with a next-hop object are the object's: none here.
 /// Their flags are the links' (`links`): 0 here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Body {
+pub struct RouteAttributes {
     /// The metric.
     pub priority: u32,
     /// Only for packets with this type of service.
@@ -43,10 +43,10 @@ pub struct Body {
     pub is_expiring: bool,
 }
 
-impl Body {
-    /// That of this route, whose ways are `hops` (see [`ways`]).
-    fn of(route: &Route, hops: &[Hop]) -> Body {
-        Body {
+impl RouteAttributes {
+    /// That of this route, whose ways are `hops` (see [`route_hops`]).
+    fn of(route: &Route, hops: &[Hop]) -> RouteAttributes {
+        RouteAttributes {
             priority: route.priority,
             tos: route.tos,
             kind: kind_of(route),
@@ -61,7 +61,7 @@ impl Body {
     }
 
     /// Whether a message says this and nothing else.
-    pub(super) fn says(&self, family: Family, route: &Route) -> bool {
+    pub(super) fn is_described_by(&self, family: Family, route: &Route) -> bool {
         self.priority == route.priority
             && self.tos == route.tos
             && self.kind == kind_of(route)
@@ -71,11 +71,11 @@ impl Body {
             && self.mtu == route.mtu
             && self.next_hop == route.next_hop
             && self.is_expiring == route.is_expiring
-            && same_ways(family, &self.hops, ways(route))
+            && same_hops(family, &self.hops, route_hops(route))
     }
 
     /// Whether this says what `other` says, of another model.
-    pub(super) fn is_like(&self, family: Family, other: &Body) -> bool {
+    pub(super) fn is_like(&self, family: Family, other: &RouteAttributes) -> bool {
         self.priority == other.priority
             && self.tos == other.tos
             && self.kind == other.kind
@@ -85,7 +85,7 @@ impl Body {
             && self.mtu == other.mtu
             && self.next_hop == other.next_hop
             && self.is_expiring == other.is_expiring
-            && same_ways(family, &self.hops, &other.hops)
+            && same_hops(family, &self.hops, &other.hops)
     }
 
     /// Whether it is a member of an IPv6 route of several ways, or such a route: `rt6_qualify_for_ecmp`.
@@ -94,33 +94,33 @@ impl Body {
     }
 
     /// What its prefixes lead to, if anything there can be used now.
-    pub(super) fn way(&self) -> Way {
+    pub(super) fn destination(&self) -> Destination {
         match self.kind {
-            _ if self.is_expiring => Way::Kernel,
-            TYPE_LOCAL | TYPE_ANYCAST => Way::Local,
-            TYPE_BROADCAST => Way::Broadcast,
-            TYPE_BLACKHOLE => Way::Blackhole,
-            TYPE_UNREACHABLE => Way::Unreachable,
-            TYPE_PROHIBIT => Way::Prohibit,
+            _ if self.is_expiring => Destination::Kernel,
+            TYPE_LOCAL | TYPE_ANYCAST => Destination::Local,
+            TYPE_BROADCAST => Destination::Broadcast,
+            TYPE_BLACKHOLE => Destination::Blackhole,
+            TYPE_UNREACHABLE => Destination::Unreachable,
+            TYPE_PROHIBIT => Destination::Prohibit,
             TYPE_UNICAST => self.unicast(),
             // Multicast, throw, and what later kernels have.
-            _ => Way::Kernel,
+            _ => Destination::Kernel,
         }
     }
 
-    fn unicast(&self) -> Way {
+    fn unicast(&self) -> Destination {
         let mtu = self.mtu.unwrap_or(0);
         if let Some(object) = self.next_hop {
-            return Way::Object { object, mtu };
+            return Destination::Object { object, mtu };
         }
         if self.hops.iter().any(|hop| hop.is_encapsulated || hop.link == 0) {
-            return Way::Kernel;
+            return Destination::Kernel;
         }
         match &*self.hops {
-            [] => Way::Kernel,
+            [] => Destination::Kernel,
             [hop] => match hop.gateway {
-                Some(gateway) => Way::Via(Via { link: hop.link, gateway, mtu }),
-                None => Way::OnLink { link: hop.link, mtu },
+                Some(gateway) => Destination::Via(Via { link: hop.link, gateway, mtu }),
+                None => Destination::OnLink { link: hop.link, mtu },
             },
             hops => {
                 let member = |hop: &Hop| {
@@ -128,7 +128,7 @@ impl Body {
                     Some(Member { via, weight: hop.weight.max(1) })
                 };
                 let members: Option<Vec<Member>> = hops.iter().map(member).collect();
-                members.map_or(Way::Kernel, Way::many)
+                members.map_or(Destination::Kernel, Destination::many)
             }
         }
     }
@@ -144,7 +144,7 @@ fn kind_of(route: &Route) -> u8 {
 }
 
 /// The ways that a route says itself.
-pub(super) fn ways(route: &Route) -> &[Hop] {
+pub(super) fn route_hops(route: &Route) -> &[Hop] {
     if route.next_hop.is_some() { &[] } else { route.hops.as_slice() }
 }
 
@@ -173,7 +173,7 @@ fn same_hop(one: &Hop, other: &Hop) -> bool {
 
 /// Whether these are the same ways. The kernel begins an IPv6 message with whichever sibling it is about, and
 /// refuses a second one like it: there the order says nothing. The weight of a single one is not told.
-fn same_ways(family: Family, one: &[Hop], other: &[Hop]) -> bool {
+fn same_hops(family: Family, one: &[Hop], other: &[Hop]) -> bool {
     one.len() == other.len()
         && match family {
             _ if one.len() == 1 => is_at(&one[0], &other[0]),
@@ -186,7 +186,7 @@ fn same_ways(family: Family, one: &[Hop], other: &[Hop]) -> bool {
 }
 
 /// The bodies of one family's routes, each once.
-pub(super) struct Bodies {
+pub(super) struct AttributeSets {
     family: Family,
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
@@ -205,9 +205,9 @@ pub(super) struct Bodies {
 /// A body and who has it.
 pub(super) struct Entry {
     /// It.
-    pub body: Body,
+    pub attributes: RouteAttributes,
     /// What it leads to.
-    pub way: Way,
+    pub destination: Destination,
     /// The first of its routes; they are a list ([`super::routes`]).
     pub first: Option<u32>,
     /// How many there are.
@@ -219,9 +219,9 @@ pub(super) struct Entry {
     same_hash: Option<u32>,
 }
 
-impl Bodies {
-    pub fn new(family: Family) -> Bodies {
-        Bodies {
+impl AttributeSets {
+    pub fn new(family: Family) -> AttributeSets {
+        AttributeSets {
             family,
             entries: Vec::new(),
             free: Vec::new(),
@@ -240,34 +240,37 @@ impl Bodies {
     }
 
     pub fn get(&self, number: u32) -> &Entry {
-        self.entries[number as usize].as_ref().expect("a route has its body")
+        self.entries[number as usize].as_ref().expect("a route has its attributes")
     }
 
     pub fn get_mut(&mut self, number: u32) -> &mut Entry {
-        self.entries[number as usize].as_mut().expect("a route has its body")
+        self.entries[number as usize].as_mut().expect("a route has its attributes")
     }
 
     /// The body of this route, new if it must be; nobody has it yet. Says whether it is new.
     pub fn of(&mut self, route: &Route) -> (u32, bool) {
-        let hash = self.hash(route.priority, kind_of(route), route.next_hop, ways(route));
+        let hash = self.hash(route.priority, kind_of(route), route.next_hop, route_hops(route));
         let family = self.family;
-        if let Some(number) = self.find(hash, |body| body.says(family, route)) {
+        if let Some(number) =
+            self.find(hash, |attributes| attributes.is_described_by(family, route))
+        {
             return (number, false);
         }
-        (self.add(Body::of(route, ways(route)), hash), true)
+        (self.add(RouteAttributes::of(route, route_hops(route)), hash), true)
     }
 
     /// The number of this body, new if it must be.
-    pub fn number(&mut self, mut body: Body) -> (u32, bool) {
-        if let [hop] = &mut *body.hops {
+    pub fn number(&mut self, mut attributes: RouteAttributes) -> (u32, bool) {
+        if let [hop] = &mut *attributes.hops {
             hop.flags = 0;
         }
-        let hash = self.hash(body.priority, body.kind, body.next_hop, &body.hops);
+        let hash =
+            self.hash(attributes.priority, attributes.kind, attributes.next_hop, &attributes.hops);
         let family = self.family;
-        if let Some(number) = self.find(hash, |other| other.is_like(family, &body)) {
+        if let Some(number) = self.find(hash, |other| other.is_like(family, &attributes)) {
             return (number, false);
         }
-        (self.add(body, hash), true)
+        (self.add(attributes, hash), true)
     }
 
     /// Takes a body away that no route has.
@@ -290,13 +293,13 @@ impl Bodies {
                 at = other.same_hash;
             }
         }
-        for hop in &entry.body.hops {
+        for hop in &entry.attributes.hops {
             self.by_link.remove(&(hop.link, number));
             if self.dead.remove(&(hop.link, number)) {
                 self.changed.insert(hop.link);
             }
         }
-        if let Some(object) = entry.body.next_hop {
+        if let Some(object) = entry.attributes.next_hop {
             self.by_object.remove(&(object, number));
         }
         self.free.push(number);
@@ -314,19 +317,19 @@ impl Bodies {
 
     /// Says which of a body's ways are dead, if it has several.
     pub fn mark(&mut self, number: u32, is_dead: impl Fn(&Hop) -> bool) {
-        let entry = self.entries[number as usize].as_mut().expect("a route has its body");
-        if entry.body.hops.len() < 2 {
+        let entry = self.entries[number as usize].as_mut().expect("a route has its attributes");
+        if entry.attributes.hops.len() < 2 {
             return;
         }
         let mut changed = Vec::new();
-        for hop in &mut entry.body.hops {
+        for hop in &mut entry.attributes.hops {
             let flags = if is_dead(hop) { HOP_DEAD } else { 0 };
             if std::mem::replace(&mut hop.flags, flags) != flags {
                 changed.push(hop.link);
             }
         }
         for link in changed {
-            let hops = &self.get(number).body.hops;
+            let hops = &self.get(number).attributes.hops;
             let is_dead = hops.iter().any(|hop| hop.link == link && hop.flags & HOP_DEAD != 0);
             let is_news = match is_dead {
                 true => self.dead.insert((link, number)),
@@ -349,20 +352,21 @@ impl Bodies {
         numbered.filter_map(|(number, entry)| Some((number, entry.as_ref()?)))
     }
 
-    fn add(&mut self, body: Body, hash: u64) -> u32 {
+    fn add(&mut self, attributes: RouteAttributes, hash: u64) -> u32 {
         let number = self.free.pop().unwrap_or(self.entries.len() as u32);
-        for hop in &body.hops {
+        for hop in &attributes.hops {
             self.by_link.insert((hop.link, number));
             if hop.flags & HOP_DEAD != 0 && self.dead.insert((hop.link, number)) {
                 self.changed.insert(hop.link);
             }
         }
-        if let Some(object) = body.next_hop {
+        if let Some(object) = attributes.next_hop {
             self.by_object.insert((object, number));
         }
         let same_hash = self.by_hash.insert(hash, number);
-        let way = body.way();
-        let entry = Entry { body, way, first: None, count: 0, usable: true, hash, same_hash };
+        let destination = attributes.destination();
+        let entry =
+            Entry { attributes, destination, first: None, count: 0, usable: true, hash, same_hash };
         match self.entries.get_mut(number as usize) {
             Some(place) => *place = Some(entry),
             None => self.entries.push(Some(entry)),
@@ -370,11 +374,11 @@ impl Bodies {
         number
     }
 
-    fn find(&self, hash: u64, is_it: impl Fn(&Body) -> bool) -> Option<u32> {
+    fn find(&self, hash: u64, is_it: impl Fn(&RouteAttributes) -> bool) -> Option<u32> {
         let mut at = self.by_hash.get(&hash).copied();
         while let Some(number) = at {
             let entry = self.get(number);
-            if is_it(&entry.body) {
+            if is_it(&entry.attributes) {
                 return Some(number);
             }
             at = entry.same_hash;

@@ -27,7 +27,7 @@ pub struct Member {
 /// What a prefix leads to. Equal ones share a next-hop id. What a next-hop object leads to is not part of
 /// it: when the object changes, its prefixes keep their id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Way {
+pub enum Destination {
     /// One of our own addresses.
     Local,
     /// A connected network's broadcast address.
@@ -56,16 +56,16 @@ pub enum Way {
     },
     /// One router.
     Via(Via),
-    /// Several; see `Way::many`.
+    /// Several; see `Destination::many`.
     Many(Arc<[Member]>),
 }
 
 /// Members of a group at most.
 pub(super) const MEMBERS_MAX: usize = manylane_net::nexthop::MEMBERS_MAX;
 
-impl Way {
+impl Destination {
     /// One of several. Members come in order, each once: two that are one have its weights together.
-    pub(super) fn many(mut members: Vec<Member>) -> Way {
+    pub(super) fn many(mut members: Vec<Member>) -> Destination {
         members.sort_unstable();
         members.dedup_by(|next, first| {
             let is_one = next.via == first.via;
@@ -75,10 +75,10 @@ impl Way {
             is_one
         });
         match &*members {
-            [] => Way::Kernel,
-            [one] => Way::Via(one.via),
-            many if many.len() > MEMBERS_MAX => Way::Kernel,
-            _ => Way::Many(members.into()),
+            [] => Destination::Kernel,
+            [one] => Destination::Via(one.via),
+            many if many.len() > MEMBERS_MAX => Destination::Kernel,
+            _ => Destination::Many(members.into()),
         }
     }
 }
@@ -90,19 +90,19 @@ impl fmt::Display for Via {
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Way::Local => write!(f, "local"),
-            Way::Broadcast => write!(f, "broadcast"),
-            Way::Blackhole => write!(f, "blackhole"),
-            Way::Unreachable => write!(f, "unreachable"),
-            Way::Prohibit => write!(f, "prohibit"),
-            Way::Kernel => write!(f, "the kernel's"),
-            Way::OnLink { link, .. } => write!(f, "on link {link}"),
-            Way::Object { object, .. } => write!(f, "nhid {object}"),
-            Way::Via(via) => via.fmt(f),
-            Way::Many(members) => {
+            Destination::Local => write!(f, "local"),
+            Destination::Broadcast => write!(f, "broadcast"),
+            Destination::Blackhole => write!(f, "blackhole"),
+            Destination::Unreachable => write!(f, "unreachable"),
+            Destination::Prohibit => write!(f, "prohibit"),
+            Destination::Kernel => write!(f, "the kernel's"),
+            Destination::OnLink { link, .. } => write!(f, "on link {link}"),
+            Destination::Object { object, .. } => write!(f, "nhid {object}"),
+            Destination::Via(via) => via.fmt(f),
+            Destination::Many(members) => {
                 for (at, member) in members.iter().enumerate() {
                     let gap = if at == 0 { "" } else { ", " };
                     write!(f, "{gap}{} weight {}", member.via, member.weight)?;

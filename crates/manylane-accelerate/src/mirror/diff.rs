@@ -11,7 +11,7 @@ use manylane_io::netlink::kernel::{Address, Family, Hop, Link, Neighbour, NextHo
 use manylane_net::fib::IpPrefix;
 use manylane_net::nexthop::NextHop;
 
-use super::attributes::Body;
+use super::attributes::RouteAttributes;
 use super::constants::{LOWER_UP, RUNNING, UP};
 use super::destination::Via;
 use super::family::{Bits, family_of, host};
@@ -21,7 +21,7 @@ use super::ports::shown;
 use super::routes::{Key, Routes, USUAL};
 use super::rules;
 use super::status::kind_of;
-use super::table_writer::Side;
+use super::table_writer::TableWriter;
 use super::targets::adjacency;
 use super::write::default_of;
 use super::{Dump, Mirror};
@@ -67,13 +67,13 @@ impl Lines {
     }
 }
 
-impl<S: Side> Mirror<S> {
+impl<S: TableWriter> Mirror<S> {
     /// How a dump, the model and the tables differ. With a million routes that takes a while, in which `meanwhile`
     /// is called again and again.
     pub fn diff(&mut self, dump: &Dump, meanwhile: &mut dyn FnMut(&mut S)) -> Vec<String> {
         let mut lines = Lines::default();
-        let Mirror { kernel, side, .. } = self;
-        models(&dump.kernel, kernel, &mut lines, &mut Pause::new(|| meanwhile(side)));
+        let Mirror { kernel, writer, .. } = self;
+        models(&dump.kernel, kernel, &mut lines, &mut Pause::new(|| meanwhile(writer)));
         self.written(&mut lines, meanwhile);
         lines.into_lines()
     }
@@ -94,14 +94,14 @@ impl<S: Side> Mirror<S> {
         known.extend(usual(&self.kernel.v6));
         known.extend(self.kernel.neighbours().map(|neighbour| host(neighbour.address)));
         let mut others = Vec::new();
-        self.side.routes(&mut |prefix, _| {
+        self.writer.routes(&mut |prefix, _| {
             if !known.contains(&prefix) {
                 others.push(prefix);
             }
         });
         for (number, prefix) in known.into_iter().chain(others).enumerate() {
             if number.is_multiple_of(PREFIXES_AT_ONCE) {
-                meanwhile(&mut self.side);
+                meanwhile(&mut self.writer);
             }
             self.written_prefix(prefix, lines);
         }
@@ -111,18 +111,19 @@ impl<S: Side> Mirror<S> {
 
     /// Where a prefix leads.
     fn written_prefix(&self, prefix: IpPrefix, lines: &mut Lines) {
-        let id = self.side.route(prefix);
-        let written = id.and_then(|id| self.targets.way(id));
-        let way = self.view().resolve(prefix);
+        let id = self.writer.route(prefix);
+        let written = id.and_then(|id| self.targets.destination(id));
+        let destination = self.view().resolve(prefix);
         let is_default = prefix.len() == 0;
         let is_kernels = id == Some(self.targets.kernel()) && self.prefixes.starved() > 0;
         let has_id = !is_default || id == Some(self.targets.default_of(family_of(prefix)));
-        if (written != way.as_ref() && !is_kernels) || !has_id {
-            let say = |way: Option<String>| way.unwrap_or_else(|| "nothing".to_owned());
+        if (written != destination.as_ref() && !is_kernels) || !has_id {
+            let say =
+                |destination: Option<String>| destination.unwrap_or_else(|| "nothing".to_owned());
             lines.push(|| {
                 let written = say(written.map(ToString::to_string));
-                let way = say(way.map(|way| way.to_string()));
-                format!("! {}: written {written}, should be {way}", shown(prefix))
+                let destination = say(destination.map(|destination| destination.to_string()));
+                format!("! {}: written {written}, should be {destination}", shown(prefix))
             });
         }
     }
@@ -131,9 +132,9 @@ impl<S: Side> Mirror<S> {
     fn written_words(&self, lines: &mut Lines) {
         let view = self.view();
         let numbers: BTreeMap<Via, u32> = self.targets.slots().collect();
-        for (id, way, _) in self.targets.iter() {
+        for (id, destination, _) in self.targets.iter() {
             let Some(wanted) = self.targets.wanted(view, id) else { continue };
-            let next_hop = self.side.next_hop(id);
+            let next_hop = self.writer.next_hop(id);
             let is_same = match (&wanted, next_hop) {
                 (NextHop::Via(members), NextHop::Via(slot)) => {
                     matches!(&members[..], [(via, _)] if numbers.get(via) == Some(&slot))
@@ -142,7 +143,7 @@ impl<S: Side> Mirror<S> {
                     let wanted =
                         members.iter().map(|(via, weight)| (numbers.get(via).copied(), *weight));
                     let wanted: BTreeSet<_> = wanted.collect();
-                    let written = self.side.members(group);
+                    let written = self.writer.members(group);
                     let written = written.iter().map(|member| (Some(member.slot), member.weight));
                     wanted == written.collect()
                 }
@@ -151,9 +152,10 @@ impl<S: Side> Mirror<S> {
             };
             if !is_same {
                 lines.push(|| {
-                    let way = way.map_or("no route".to_owned(), ToString::to_string);
+                    let destination =
+                        destination.map_or("no route".to_owned(), ToString::to_string);
                     format!(
-                        "! {id} ({way}): written {}, should be {}",
+                        "! {id} ({destination}): written {}, should be {}",
                         kind_of(&next_hop),
                         kind_of(&wanted)
                     )
@@ -161,7 +163,7 @@ impl<S: Side> Mirror<S> {
             }
         }
         for (via, slot) in self.targets.slots() {
-            let (written, wanted) = (self.side.adjacency(slot), adjacency(view, via));
+            let (written, wanted) = (self.writer.adjacency(slot), adjacency(view, via));
             if written != wanted {
                 lines.push(|| format!("! {via}: written {written:?}, should be {wanted:?}"));
             }
@@ -219,17 +221,19 @@ fn routes<B: Bits>(
             let mut others = ours.list(there);
             theirs.list(key).all(|index| {
                 let other = others.next();
-                other.is_some_and(|other| theirs.body(index).is_like(B::FAMILY, ours.body(other)))
+                other.is_some_and(|other| {
+                    theirs.attributes(index).is_like(B::FAMILY, ours.attributes(other))
+                })
             }) && others.next().is_none()
         });
         if same {
             continue;
         }
         let table = theirs.table_id(key.table);
-        let own = |index: u32| route(their, table, key.prefix(), theirs.body(index));
+        let own = |index: u32| route(their, table, key.prefix(), theirs.attributes(index));
         theirs.list(key).for_each(|index| lines.push(|| format!("+ {}", own(index))));
         for index in there.into_iter().flat_map(|there| ours.list(there)) {
-            lines.push(|| format!("- {}", route(our, table, key.prefix(), ours.body(index))));
+            lines.push(|| format!("- {}", route(our, table, key.prefix(), ours.attributes(index))));
         }
     }
     for key in ours.keys() {
@@ -238,15 +242,22 @@ fn routes<B: Bits>(
         if there.is_none_or(|there| theirs.list(there).next().is_none()) {
             let table = ours.table_id(key.table);
             for index in ours.list(key) {
-                lines.push(|| format!("- {}", route(our, table, key.prefix(), ours.body(index))));
+                lines.push(|| {
+                    format!("- {}", route(our, table, key.prefix(), ours.attributes(index)))
+                });
             }
         }
     }
 }
 
 /// A route, as ip-route(8) shows it.
-pub(super) fn route(kernel: &Kernel, table: u32, prefix: IpPrefix, body: &Body) -> String {
-    let kind = match body.kind {
+pub(super) fn route(
+    kernel: &Kernel,
+    table: u32,
+    prefix: IpPrefix,
+    attributes: &RouteAttributes,
+) -> String {
+    let kind = match attributes.kind {
         1 => "",
         2 => "local ",
         3 => "broadcast ",
@@ -259,16 +270,16 @@ pub(super) fn route(kernel: &Kernel, table: u32, prefix: IpPrefix, body: &Body) 
         _ => "unknown ",
     };
     let mut line = format!("{kind}{}", shown(prefix));
-    if let Some((address, len)) = body.source {
+    if let Some((address, len)) = attributes.source {
         line += &format!(" from {address}/{len}");
     }
-    if body.tos != 0 {
-        line += &format!(" tos {:#x}", body.tos);
+    if attributes.tos != 0 {
+        line += &format!(" tos {:#x}", attributes.tos);
     }
-    if let Some(object) = body.next_hop {
+    if let Some(object) = attributes.next_hop {
         line += &format!(" nhid {object}");
     }
-    match &*body.hops {
+    match &*attributes.hops {
         [hop] if hop.weight <= 1 => line += &hop_text(kernel, hop),
         hops => {
             for hop in hops {
@@ -282,17 +293,17 @@ pub(super) fn route(kernel: &Kernel, table: u32, prefix: IpPrefix, body: &Body) 
         255 => line += " table local",
         table => line += &format!(" table {table}"),
     }
-    line += &format!(" proto {}", body.protocol);
-    if body.scope != 0 {
-        line += &format!(" scope {}", body.scope);
+    line += &format!(" proto {}", attributes.protocol);
+    if attributes.scope != 0 {
+        line += &format!(" scope {}", attributes.scope);
     }
-    if body.is_expiring {
+    if attributes.is_expiring {
         line += " expires";
     }
-    if body.priority != 0 {
-        line += &format!(" metric {}", body.priority);
+    if attributes.priority != 0 {
+        line += &format!(" metric {}", attributes.priority);
     }
-    if let Some(mtu) = body.mtu {
+    if let Some(mtu) = attributes.mtu {
         line += &format!(" mtu {mtu}");
     }
     line

@@ -34,12 +34,12 @@ impl Dump {
         neighbours: Vec<Neighbour>,
     ) -> Dump {
         let mut dump = Dump::new(limits);
-        links.into_iter().map(Event::Link).for_each(|event| dump.hear(&event));
-        netconf.into_iter().map(Event::Netconf).for_each(|event| dump.hear(&event));
-        addresses.into_iter().map(Event::Address).for_each(|event| dump.hear(&event));
-        next_hops.into_iter().map(Event::NextHop).for_each(|event| dump.hear(&event));
-        rules.into_iter().map(Event::Rule).for_each(|event| dump.hear(&event));
-        neighbours.into_iter().map(Event::Neighbour).for_each(|event| dump.hear(&event));
+        links.into_iter().map(Event::Link).for_each(|event| dump.apply_event(&event));
+        netconf.into_iter().map(Event::Netconf).for_each(|event| dump.apply_event(&event));
+        addresses.into_iter().map(Event::Address).for_each(|event| dump.apply_event(&event));
+        next_hops.into_iter().map(Event::NextHop).for_each(|event| dump.apply_event(&event));
+        rules.into_iter().map(Event::Rule).for_each(|event| dump.apply_event(&event));
+        neighbours.into_iter().map(Event::Neighbour).for_each(|event| dump.apply_event(&event));
         dump
     }
 
@@ -63,8 +63,8 @@ impl Dump {
         &self.kernel
     }
 
-    fn hear(&mut self, event: &Event) {
-        self.kernel.hear(event, &mut self.changes);
+    fn apply_event(&mut self, event: &Event) {
+        self.kernel.apply_event(event, &mut self.changes);
     }
 }
 

@@ -2,9 +2,9 @@
 
 use manylane_io::netlink::kernel::Route;
 
-use super::attributes::{Body, ways};
+use super::attributes::{RouteAttributes, route_hops};
 use super::changes::{Changes, Neighbours};
-use super::destination::Way;
+use super::destination::Destination;
 use super::family::Bits;
 use super::links::Links;
 use super::objects::Objects;
@@ -19,14 +19,14 @@ pub(super) struct Parts<'a> {
 
 /// Runs a body for the routes of each family, with the other parts beside.
 macro_rules! each_family {
-    ($kernel:expr, |$parts:ident, $routes:ident| $body:expr) => {{
+    ($kernel:expr, |$parts:ident, $routes:ident| $attributes:expr) => {{
         {
             let ($parts, $routes, _) = $kernel.parts();
-            $body;
+            $attributes;
         }
         {
             let ($parts, _, $routes) = $kernel.parts();
-            $body;
+            $attributes;
         }
     }};
 }
@@ -34,26 +34,26 @@ pub(super) use each_family;
 
 impl Parts<'_> {
     /// The number of this route's body, new if it must be.
-    pub fn body_of<B: Bits>(&self, routes: &mut Routes<B>, route: &Route) -> u32 {
-        let (number, is_new) = routes.bodies.of(route);
+    pub fn attributes_of<B: Bits>(&self, routes: &mut Routes<B>, route: &Route) -> u32 {
+        let (number, is_new) = routes.attribute_sets.of(route);
         if is_new {
-            self.weigh_new(routes, number);
+            self.set_usable_of_new(routes, number);
         }
-        self.hear_flags(routes, number, ways(route));
+        self.set_dead_flags(routes, number, route_hops(route));
         number
     }
 
     /// Gives all routes of a body this one.
-    pub fn exchange_body<B: Bits>(
+    pub fn exchange_attributes<B: Bits>(
         &self,
         routes: &mut Routes<B>,
         number: u32,
-        body: Body,
+        attributes: RouteAttributes,
         changes: &mut Changes,
     ) {
-        let indices: Vec<u32> = routes.of_body(number).collect();
+        let indices: Vec<u32> = routes.of_attributes(number).collect();
         for index in indices {
-            self.exchange(routes, index, body.clone(), changes);
+            self.exchange(routes, index, attributes.clone(), changes);
         }
     }
 
@@ -62,12 +62,12 @@ impl Parts<'_> {
         &self,
         routes: &mut Routes<B>,
         index: u32,
-        body: Body,
+        attributes: RouteAttributes,
         changes: &mut Changes,
     ) {
-        let (number, is_new) = routes.bodies.number(body);
+        let (number, is_new) = routes.attribute_sets.number(attributes);
         if is_new {
-            self.weigh_new(routes, number);
+            self.set_usable_of_new(routes, number);
         }
         self.exchange_number(routes, index, number, changes);
     }
@@ -81,7 +81,7 @@ impl Parts<'_> {
         changes: &mut Changes,
     ) {
         let key = routes.key(index);
-        let was_said = is_said(routes, key);
+        let was_said = has_routes(routes, key);
         self.touch_route(routes, index, changes);
         routes.exchange(index, number);
         self.touch_route(routes, index, changes);
@@ -94,11 +94,11 @@ impl Parts<'_> {
         routes: &mut Routes<B>,
         key: Key<B>,
         behind: Option<u32>,
-        body: u32,
+        attributes: u32,
         changes: &mut Changes,
     ) {
-        let was_said = is_said(routes, key);
-        let index = routes.insert(key, behind, body);
+        let was_said = has_routes(routes, key);
+        let index = routes.insert(key, behind, attributes);
         self.touch_route(routes, index, changes);
         self.touch_if(routes, key, was_said, changes);
     }
@@ -106,23 +106,33 @@ impl Parts<'_> {
     /// Takes a route away.
     pub fn remove<B: Bits>(&self, routes: &mut Routes<B>, index: u32, changes: &mut Changes) {
         let key = routes.key(index);
-        let was_said = is_said(routes, key);
+        let was_said = has_routes(routes, key);
         self.touch_route(routes, index, changes);
         routes.remove(index);
         self.touch_if(routes, key, was_said, changes);
     }
 
     /// Takes all routes of a body away.
-    pub fn remove_body<B: Bits>(&self, routes: &mut Routes<B>, number: u32, changes: &mut Changes) {
-        let indices: Vec<u32> = routes.of_body(number).collect();
+    pub fn remove_attributes<B: Bits>(
+        &self,
+        routes: &mut Routes<B>,
+        number: u32,
+        changes: &mut Changes,
+    ) {
+        let indices: Vec<u32> = routes.of_attributes(number).collect();
         for index in indices {
             self.remove(routes, index, changes);
         }
     }
 
     /// The routes of a body are used, or not any more.
-    pub fn touch_body<B: Bits>(&self, routes: &Routes<B>, number: u32, changes: &mut Changes) {
-        for index in routes.of_body(number) {
+    pub fn touch_attributes<B: Bits>(
+        &self,
+        routes: &Routes<B>,
+        number: u32,
+        changes: &mut Changes,
+    ) {
+        for index in routes.of_attributes(number) {
             self.touch_route(routes, index, changes);
             self.touch_behind(routes, routes.key(index), changes);
         }
@@ -156,9 +166,9 @@ impl Parts<'_> {
         let usual = 0..USUAL.len() as u16;
         let tables = if usual.contains(&table) { usual } else { table..table + 1 };
         let mut all = tables.flat_map(|table| routes.list(Key { address: B::ZERO, table, len: 0 }));
-        all.any(|index| match routes.entry(index).way {
-            Way::OnLink { .. } => true,
-            Way::Object { object, .. } => self.objects.is_on_link(object),
+        all.any(|index| match routes.entry(index).destination {
+            Destination::OnLink { .. } => true,
+            Destination::Object { object, .. } => self.objects.is_on_link(object),
             _ => false,
         })
     }
@@ -170,7 +180,7 @@ impl Parts<'_> {
         was_said: bool,
         changes: &mut Changes,
     ) {
-        if is_said(routes, key) != was_said {
+        if has_routes(routes, key) != was_said {
             self.touch_behind(routes, key, changes);
         }
     }
@@ -193,9 +203,9 @@ impl Parts<'_> {
         }
     }
 
-    fn weigh_new<B: Bits>(&self, routes: &mut Routes<B>, number: u32) {
-        let entry = routes.bodies.get_mut(number);
-        entry.usable = self.links.is_usable(B::FAMILY, &entry.body);
+    fn set_usable_of_new<B: Bits>(&self, routes: &mut Routes<B>, number: u32) {
+        let entry = routes.attribute_sets.get_mut(number);
+        entry.usable = self.links.is_usable(B::FAMILY, &entry.attributes);
     }
 }
 
@@ -205,9 +215,9 @@ fn is_usual<B>(key: Key<B>) -> bool {
 }
 
 /// Whether a table says anything of a prefix: a route that is used, or one that the kernel has to choose.
-fn is_said<B: Bits>(routes: &Routes<B>, key: Key<B>) -> bool {
+fn has_routes<B: Bits>(routes: &Routes<B>, key: Key<B>) -> bool {
     routes.list(key).any(|index| {
         let entry = routes.entry(index);
-        entry.usable || entry.body.tos != 0 || entry.body.source.is_some()
+        entry.usable || entry.attributes.tos != 0 || entry.attributes.source.is_some()
     })
 }

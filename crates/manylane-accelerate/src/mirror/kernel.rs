@@ -19,7 +19,7 @@ use manylane_io::netlink::kernel::{
     Address, Event, Family, Link, Neighbour, Netconf, NextHop, Rule,
 };
 
-use super::attributes::Body;
+use super::attributes::RouteAttributes;
 use super::changes::{Changes, Neighbours};
 use super::constants::{NTF_PROXY, NUD_NOARP, NUD_VALID};
 use super::edit::Parts;
@@ -133,15 +133,22 @@ impl Kernel {
     }
 
     /// What a family's routes say besides their prefixes, each once, and how many say so.
-    pub fn bodies(&self, family: Family) -> Box<dyn Iterator<Item = (&Body, u32)> + '_> {
+    pub fn attribute_sets(
+        &self,
+        family: Family,
+    ) -> Box<dyn Iterator<Item = (&RouteAttributes, u32)> + '_> {
         match family {
-            Family::V4 => Box::new(self.v4.bodies.iter().map(|(_, e)| (&e.body, e.count))),
-            Family::V6 => Box::new(self.v6.bodies.iter().map(|(_, e)| (&e.body, e.count))),
+            Family::V4 => {
+                Box::new(self.v4.attribute_sets.iter().map(|(_, e)| (&e.attributes, e.count)))
+            }
+            Family::V6 => {
+                Box::new(self.v6.attribute_sets.iter().map(|(_, e)| (&e.attributes, e.count)))
+            }
         }
     }
 
     /// Hears something. Says whether it is news.
-    pub(super) fn hear(&mut self, event: &Event, changes: &mut Changes) -> bool {
+    pub(super) fn apply_event(&mut self, event: &Event, changes: &mut Changes) -> bool {
         match event {
             Event::Link(link) => {
                 let fits = self.links.links.len() < self.limits.others_max
@@ -171,7 +178,7 @@ impl Kernel {
             Event::Netconf(netconf) => {
                 let is_news = self.links.set_netconf(netconf);
                 if is_news && let Ok(link) = u32::try_from(netconf.link) {
-                    self.weigh(link, changes);
+                    self.update_dead_hops(link, changes);
                 }
                 is_news
             }
@@ -210,7 +217,7 @@ impl Kernel {
         }
         let former = self.addresses.insert(key, address.clone());
         if former.is_none() {
-            self.address_came(address.link, family_of(host(address.address)));
+            self.address_added(address.link, family_of(host(address.address)));
         }
         former.as_ref() != Some(address)
     }
@@ -219,7 +226,7 @@ impl Kernel {
         let key = (address.link, address.address, address.prefix_len);
         let was_known = self.addresses.remove(&key).is_some();
         if was_known {
-            self.address_went(address.link, address.address, changes);
+            self.address_removed(address.link, address.address, changes);
         }
         was_known
     }

@@ -22,7 +22,7 @@ use std::net::IpAddr;
 
 use manylane_io::netlink::kernel::{Family, Hop, Link, Netconf};
 
-use super::attributes::{Bodies, Body, is_at};
+use super::attributes::{AttributeSets, RouteAttributes, is_at};
 use super::changes::Changes;
 use super::constants::{
     HOP_DEAD, LOWER_UP, RUNNING, SCOPE_HOST, TYPE_BROADCAST, TYPE_MULTICAST, TYPE_UNICAST, UP,
@@ -66,17 +66,17 @@ impl Links {
     }
 
     /// Whether the kernel chooses a route with this body.
-    pub fn is_usable(&self, family: Family, body: &Body) -> bool {
+    pub fn is_usable(&self, family: Family, attributes: &RouteAttributes) -> bool {
         // Own addresses are ours, and nowhere is nowhere, whatever becomes of a device.
-        let has_ways = match body.kind {
+        let has_ways = match attributes.kind {
             TYPE_UNICAST | TYPE_MULTICAST => true,
             TYPE_BROADCAST => family == Family::V4,
             _ => false,
         };
         !has_ways
-            || family == Family::V4 && body.scope == SCOPE_HOST
-            || body.hops.is_empty()
-            || body.hops.iter().any(|hop| self.is_chosen(family, hop))
+            || family == Family::V4 && attributes.scope == SCOPE_HOST
+            || attributes.hops.is_empty()
+            || attributes.hops.iter().any(|hop| self.is_chosen(family, hop))
     }
 
     fn ignores_linkdown(&self, link: u32, family: Family) -> bool {
@@ -122,16 +122,16 @@ impl Kernel {
         changes.is_policy = true;
         let Some(former) = self.links.links.insert(index, link.clone()) else {
             changes.links.insert(index);
-            self.weigh(index, changes);
+            self.update_dead_hops(index, changes);
             return true;
         };
         let (was_up, carried) = (is_up(&former), has_carrier(&former));
         if !was_up && is_up(link) {
-            mark(&mut self.v4.bodies, index, false);
-            mark(&mut self.v6.bodies, index, !has_carrier(link));
+            mark(&mut self.v4.attribute_sets, index, false);
+            mark(&mut self.v6.attribute_sets, index, !has_carrier(link));
         }
         if !carried && is_up(link) && has_carrier(link) {
-            mark(&mut self.v6.bodies, index, false);
+            mark(&mut self.v6.attribute_sets, index, false);
         }
         if was_up && !is_up(link) {
             each_family!(self, |parts, routes| {
@@ -142,7 +142,7 @@ impl Kernel {
             self.flush_objects(index, changes);
         }
         if (was_up, carried) != (is_up(link), has_carrier(link)) {
-            self.weigh(index, changes);
+            self.update_dead_hops(index, changes);
             changes.is_unconfirmed = true;
         }
         let of_slots = |link: &Link| (link.flags & (UP | LOWER_UP), link.mac, link.mtu);
@@ -160,20 +160,20 @@ impl Kernel {
         changes.is_policy = true;
         // `Link` of a device that is gone is nobody's: no way by it lives.
         self.flush_objects(index, changes);
-        for number in self.v4.bodies.of_link(index) {
+        for number in self.v4.attribute_sets.of_link(index) {
             let (parts, v4, _) = self.parts();
-            parts.remove_body(v4, number, changes);
+            parts.remove_attributes(v4, number, changes);
         }
-        for number in self.v6.bodies.of_link(index) {
+        for number in self.v6.attribute_sets.of_link(index) {
             let (parts, _, v6) = self.parts();
-            let body = &v6.bodies.get(number).body;
+            let attributes = &v6.attribute_sets.get(number).attributes;
             let left: Box<[Hop]> =
-                body.hops.iter().filter(|hop| hop.link != index).copied().collect();
+                attributes.hops.iter().filter(|hop| hop.link != index).copied().collect();
             if left.is_empty() {
-                parts.remove_body(v6, number, changes);
+                parts.remove_attributes(v6, number, changes);
             } else {
-                let body = Body { hops: left, ..body.clone() };
-                parts.exchange_body(v6, number, body, changes);
+                let attributes = RouteAttributes { hops: left, ..attributes.clone() };
+                parts.exchange_attributes(v6, number, attributes, changes);
             }
         }
         self.addresses.retain(|&(link, ..), _| link != index);
@@ -190,14 +190,14 @@ impl Kernel {
     }
 
     /// An address came: IPv4's ways by its link live again.
-    pub(super) fn address_came(&mut self, link: u32, family: Family) {
+    pub(super) fn address_added(&mut self, link: u32, family: Family) {
         if family == Family::V4 {
-            mark(&mut self.v4.bodies, link, false);
+            mark(&mut self.v4.attribute_sets, link, false);
         }
     }
 
     /// An address went. With the last IPv4 one, IPv4 goes from its link.
-    pub(super) fn address_went(&mut self, link: u32, address: IpAddr, changes: &mut Changes) {
+    pub(super) fn address_removed(&mut self, link: u32, address: IpAddr, changes: &mut Changes) {
         // Routes that name it as their source go with it, and nobody says so.
         changes.is_unconfirmed = true;
         let mut left = self.addresses.range((link, IpAddr::V4(0.into()), 0)..);
@@ -205,26 +205,28 @@ impl Kernel {
         if address.is_ipv4() && is_last {
             let (parts, v4, _) = self.parts();
             parts.drop_dead(v4, link, true, changes);
-            mark(&mut v4.bodies, link, true);
+            mark(&mut v4.attribute_sets, link, true);
         }
     }
 
     /// Whether something can be sent to a link's neighbours. Where one way by it is dead, none is sent to: which
     /// routes a neighbour is a router of is not asked.
     pub(super) fn can_send(&self, link: u32) -> bool {
-        self.links.carries(link) && !self.v4.bodies.has_dead(link) && !self.v6.bodies.has_dead(link)
+        self.links.carries(link)
+            && !self.v4.attribute_sets.has_dead(link)
+            && !self.v6.attribute_sets.has_dead(link)
     }
 
     /// Looks again at whether routes by this device are used.
-    pub(super) fn weigh(&mut self, link: u32, changes: &mut Changes) {
-        each_family!(self, |parts, routes| parts.weigh(routes, link, changes));
+    pub(super) fn update_dead_hops(&mut self, link: u32, changes: &mut Changes) {
+        each_family!(self, |parts, routes| parts.update_dead_hops(routes, link, changes));
     }
 }
 
 /// Says that ways by this device, of routes with others, are dead, or live.
-fn mark(bodies: &mut Bodies, link: u32, is_dead: bool) {
-    for number in bodies.of_link(link) {
-        bodies
+fn mark(attribute_sets: &mut AttributeSets, link: u32, is_dead: bool) {
+    for number in attribute_sets.of_link(link) {
+        attribute_sets
             .mark(number, |hop| if hop.link == link { is_dead } else { hop.flags & HOP_DEAD != 0 });
     }
 }
@@ -239,34 +241,39 @@ impl Parts<'_> {
         is_forced: bool,
         changes: &mut Changes,
     ) {
-        for number in routes.bodies.of_link(link) {
-            let body = &routes.bodies.get(number).body;
-            let stays = B::FAMILY == Family::V4 && body.scope == SCOPE_HOST && !is_forced;
+        for number in routes.attribute_sets.of_link(link) {
+            let attributes = &routes.attribute_sets.get(number).attributes;
+            let stays = B::FAMILY == Family::V4 && attributes.scope == SCOPE_HOST && !is_forced;
             let is_dead = |hop: &Hop| is_forced && hop.link == link || !self.links.is_alive(hop);
-            if !stays && body.hops.iter().all(is_dead) {
-                self.remove_body(routes, number, changes);
+            if !stays && attributes.hops.iter().all(is_dead) {
+                self.remove_attributes(routes, number, changes);
             }
         }
     }
 
     /// Hears of the flags of a body's ways.
-    pub fn hear_flags<B: Bits>(&self, routes: &mut Routes<B>, number: u32, told: &[Hop]) {
-        if told.len() > 1 {
+    pub fn set_dead_flags<B: Bits>(
+        &self,
+        routes: &mut Routes<B>,
+        number: u32,
+        kernel_hops: &[Hop],
+    ) {
+        if kernel_hops.len() > 1 {
             let is_it = |hop: &Hop, other: &&Hop| is_at(hop, other);
-            routes.bodies.mark(number, |hop| {
-                let told = told.iter().find(|told| is_it(hop, told));
+            routes.attribute_sets.mark(number, |hop| {
+                let told = kernel_hops.iter().find(|told| is_it(hop, told));
                 told.is_some_and(|told| self.links.is_dead_itself(B::FAMILY, told))
             });
         }
     }
 
-    fn weigh<B: Bits>(&self, routes: &mut Routes<B>, link: u32, changes: &mut Changes) {
-        for number in routes.bodies.of_link(link) {
-            let entry = routes.bodies.get(number);
-            let usable = self.links.is_usable(B::FAMILY, &entry.body);
+    fn update_dead_hops<B: Bits>(&self, routes: &mut Routes<B>, link: u32, changes: &mut Changes) {
+        for number in routes.attribute_sets.of_link(link) {
+            let entry = routes.attribute_sets.get(number);
+            let usable = self.links.is_usable(B::FAMILY, &entry.attributes);
             if usable != entry.usable {
-                routes.bodies.get_mut(number).usable = usable;
-                self.touch_body(routes, number, changes);
+                routes.attribute_sets.get_mut(number).usable = usable;
+                self.touch_attributes(routes, number, changes);
             }
         }
     }

@@ -9,7 +9,7 @@ use manylane_net::transit::TransitMut;
 use super::Mirror;
 use super::destination::Via;
 use super::diff::neighbour_state;
-use super::resolve::{Lead, Plain};
+use super::resolve::{Plain, Resolved};
 use manylane_api::accelerate::MirroredNeighbour;
 use manylane_api::{MemberStatus, RouteKind, RouteStatus};
 
@@ -61,7 +61,7 @@ impl Mirror<TransitMut> {
 
     /// What prefixes of an id lead to, without the prefix.
     fn leads(&self, id: NextHopId) -> Option<RouteStatus> {
-        let lead = self.view().lead(self.targets.way(id)?);
+        let resolved = self.view().resolved(self.targets.destination(id)?);
         let of = |kind, via: Option<Via>| RouteStatus {
             prefix: String::new(),
             kind,
@@ -69,12 +69,12 @@ impl Mirror<TransitMut> {
             port: via.map(|via| self.kernel.name(via.link)),
             group: Vec::new(),
         };
-        Some(match lead {
-            Lead::Via(via) => of(RouteKind::Via, Some(via)),
-            Lead::OnLink { link, .. } => {
+        Some(match resolved {
+            Resolved::Via(via) => of(RouteKind::Via, Some(via)),
+            Resolved::OnLink { link, .. } => {
                 RouteStatus { port: Some(self.kernel.name(link)), ..of(RouteKind::Connected, None) }
             }
-            Lead::Many(members) => {
+            Resolved::Many(members) => {
                 let weights: u32 = members.iter().map(|member| u32::from(member.weight)).sum();
                 let member = |member: &super::Member| MemberStatus {
                     via: member.via.gateway.to_string(),
@@ -85,7 +85,7 @@ impl Mirror<TransitMut> {
                 let group = members.iter().map(member).collect();
                 RouteStatus { group, ..of(RouteKind::Group, None) }
             }
-            Lead::Plain(plain) => of(
+            Resolved::Plain(plain) => of(
                 match plain {
                     Plain::Local => RouteKind::Local,
                     Plain::Broadcast => RouteKind::Broadcast,

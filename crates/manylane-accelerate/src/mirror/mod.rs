@@ -1,18 +1,18 @@
 //! The mirror: the kernel's routing, written into the tables that programs forward by.
 //!
 //! A pure state machine: no socket, no clock, no thread. What the kernel says comes in as events and dumps, time as
-//! an argument; edits of the tables go out to a [`Side`].
+//! an argument; edits of the tables go out to a [`TableWriter`].
 //!
 //! | file         | what is in it                                                                        |
 //! |--------------|--------------------------------------------------------------------------------------|
 //! | `kernel`     | the model: links, addresses, routes, next-hop objects, rules, neighbours, settings   |
-//! | `routes`, `body` | a million routes of it, compactly; from devices and objects to their routes      |
+//! | `routes`, `attributes` | a million routes of it, compactly; from devices and objects to their routes      |
 //! | `announce`, `links`, `objects`, `rules` | what messages mean, and what the kernel does in silence       |
 //! | `edit`       | changes of routes in the model                                                       |
 //! | `changes`    | what is to be looked at again                                                        |
-//! | `resolve`, `way` | what a prefix leads to, from the model alone                                     |
+//! | `resolve`, `destination` | what a prefix leads to, from the model alone                                     |
 //! | `targets`    | next-hop ids, slots, groups: what is shared, and by how many                         |
-//! | `write`, `side` | edits, in order, again when something was busy                                    |
+//! | `write`, `writer` | edits, in order, again when something was busy                                    |
 //! | `policy`     | edits of rules and further tables, where there are more than the usual ones          |
 //! | `dump`, `resync` | all tables at once: the first load, and differences later                        |
 //! | `confirm`    | neighbours to be kept alive in the kernel                                            |
@@ -77,13 +77,13 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use attributes::Body;
-pub use destination::{Member, Via, Way};
+pub use attributes::RouteAttributes;
+pub use destination::{Destination, Member, Via};
 pub use dump::Dump;
 pub use kernel::{Kernel, Limits};
 pub use ports::{Port, PortFacts, port_flags};
 pub use rules::{RefusedRules, refused_rules};
-pub use table_writer::{Bounds, Side};
+pub use table_writer::{Bounds, TableWriter};
 pub use why::Question;
 pub use write::Applied;
 
@@ -99,7 +99,7 @@ use write::Prefixes;
 
 /// The kernel's routing, and the tables that it is written into.
 pub struct Mirror<S = TransitMut> {
-    side: S,
+    writer: S,
     kernel: Kernel,
     ports: Ports,
     changes: Changes,
@@ -110,14 +110,14 @@ pub struct Mirror<S = TransitMut> {
     statistics: Statistics,
 }
 
-impl<S: Side> Mirror<S> {
+impl<S: TableWriter> Mirror<S> {
     /// A mirror that knows nothing yet, over tables without routes.
-    pub fn new(mut side: S, limits: Limits) -> Mirror<S> {
-        let targets = Targets::new(&mut side);
+    pub fn new(mut writer: S, limits: Limits) -> Mirror<S> {
+        let targets = Targets::new(&mut writer);
         let mut changes = Changes::default();
         write::push_defaults(&mut changes);
         Mirror {
-            side,
+            writer,
             kernel: Kernel::new(limits),
             ports: Ports::default(),
             changes,
@@ -131,7 +131,7 @@ impl<S: Side> Mirror<S> {
 
     /// Hears something of the kernel. Says whether it is news.
     pub fn event(&mut self, event: &Event) -> bool {
-        let is_news = self.kernel.hear(event, &mut self.changes);
+        let is_news = self.kernel.apply_event(event, &mut self.changes);
         self.statistics.events += 1;
         self.statistics.news += u64::from(is_news);
         is_news
@@ -156,12 +156,12 @@ impl<S: Side> Mirror<S> {
 
     /// The tables, for what is not routing: the lease, ports' records, VLANs, seeds.
     pub fn tables_mut(&mut self) -> &mut S {
-        &mut self.side
+        &mut self.writer
     }
 
     /// The tables.
     pub fn tables(&self) -> &S {
-        &self.side
+        &self.writer
     }
 
     /// Whether the tables have all that the kernel has. If not, its ports have to stay the kernel's.

@@ -106,8 +106,8 @@ impl Kernel {
             }
         }
         each_family!(self, |parts, routes| {
-            for number in routes.bodies.of_object(id) {
-                parts.remove_body(routes, number, changes);
+            for number in routes.attribute_sets.of_object(id) {
+                parts.remove_attributes(routes, number, changes);
             }
         });
         true

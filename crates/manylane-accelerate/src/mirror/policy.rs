@@ -23,7 +23,7 @@ use super::kernel::Kernel;
 use super::resolve::View;
 use super::routes::Routes;
 use super::rules::{Plan, Step, is_vrf, line};
-use super::table_writer::Side;
+use super::table_writer::TableWriter;
 use super::targets::Busy;
 
 /// Prefixes of all further tables, of both families: what a change of one rewrites is small.
@@ -134,7 +134,7 @@ impl Kernel {
     }
 }
 
-impl<S: Side> Mirror<S> {
+impl<S: TableWriter> Mirror<S> {
     /// Notes what is to be looked at of further tables, because of what has changed.
     pub(super) fn gather_further(&mut self) {
         let Mirror { kernel, changes, policies, .. } = self;
@@ -197,7 +197,7 @@ impl<S: Side> Mirror<S> {
                 if self.policies.tables.contains_key(&(family, table)) {
                     continue;
                 }
-                let number = self.side.take_table().ok_or(Busy)?;
+                let number = self.writer.take_table().ok_or(Busy)?;
                 self.policies.tables.insert((family, table), Table::new(number));
                 let prefixes = self.kernel.further_prefixes(family, table);
                 self.changes.further.extend(prefixes.into_iter().map(|prefix| (table, prefix)));
@@ -227,7 +227,7 @@ impl<S: Side> Mirror<S> {
     }
 
     fn resolve_one(&mut self, id_of_table: u32, prefix: IpPrefix) -> Result<(), Busy> {
-        let Mirror { side, kernel, ports, targets, policies, changes, .. } = self;
+        let Mirror { writer, kernel, ports, targets, policies, changes, .. } = self;
         let [_, len, _] = policies.counts();
         let Some(table) = policies.tables.get_mut(&key(id_of_table, prefix)) else { return Ok(()) };
         if table.is_refused {
@@ -245,7 +245,7 @@ impl<S: Side> Mirror<S> {
                 policies.is_stale = true;
                 return Ok(());
             }
-            Some(way) => match targets.id_of(side, view, &way) {
+            Some(destination) => match targets.id_of(writer, view, &destination) {
                 Ok(Some(id)) => {
                     table.starved.remove(&prefix);
                     Some(id)
@@ -255,7 +255,7 @@ impl<S: Side> Mirror<S> {
                     Some(targets.kernel())
                 }
                 Err(Busy) => {
-                    targets.sweep(side);
+                    targets.sweep(writer);
                     return Err(Busy);
                 }
             },
@@ -274,7 +274,7 @@ impl<S: Side> Mirror<S> {
 
     /// Writes the tables that are to be, and of which all is known.
     fn write_tables(&mut self) -> Result<usize, Busy> {
-        let Mirror { side, targets, policies, changes, .. } = self;
+        let Mirror { writer, targets, policies, changes, .. } = self;
         let waits: BTreeSet<(Family, u32)> =
             changes.further.iter().map(|&(table, prefix)| key(table, prefix)).collect();
         let (mut edits, mut is_busy) = (0, false);
@@ -283,7 +283,7 @@ impl<S: Side> Mirror<S> {
                 continue;
             }
             let mut routes = table.routes.iter().map(|(prefix, id)| (*prefix, *id));
-            match side.set_table(table.number, &mut routes) {
+            match writer.set_table(table.number, &mut routes) {
                 Ok(()) => {
                     table.former.drain(..).for_each(|id| targets.release(id));
                     table.is_stale = false;
@@ -305,8 +305,8 @@ impl<S: Side> Mirror<S> {
         let mut edits = 0;
         for family in FAMILIES {
             let rules = self.listed(family);
-            if self.side.rules(family == Family::V6) != rules {
-                self.side.set_rules(family == Family::V6, &rules).map_err(|_| Busy)?;
+            if self.writer.rules(family == Family::V6) != rules {
+                self.writer.set_rules(family == Family::V6, &rules).map_err(|_| Busy)?;
                 edits += 1;
             }
         }
@@ -340,7 +340,8 @@ impl<S: Side> Mirror<S> {
                 _ => Action::Kernel,
             },
         };
-        let interface = |name: &str| self.kernel.link_named(name).map_or(NOBODY, |link| link.index);
+        let interface =
+            |name: &str| self.kernel.link_named(name).map_or(NO_INTERFACE, |link| link.index);
         Rule {
             from: rule.from.map(network),
             to: rule.to.map(network),
@@ -360,7 +361,7 @@ impl<S: Side> Mirror<S> {
     fn close_tables(&mut self) -> Result<(), Busy> {
         for table in self.policies.tables.values_mut().filter(|table| table.is_refused) {
             if !table.former.is_empty() {
-                self.side.set_table(table.number, &mut std::iter::empty()).map_err(|_| Busy)?;
+                self.writer.set_table(table.number, &mut std::iter::empty()).map_err(|_| Busy)?;
                 table.former.drain(..).for_each(|id| self.targets.release(id));
             }
         }
@@ -372,7 +373,7 @@ impl<S: Side> Mirror<S> {
             self.policies.tables.keys().filter(|key| !wanted.contains(key)).copied().collect();
         for key in gone {
             let table = &self.policies.tables[&key];
-            self.side.retire_table(table.number).map_err(|_| Busy)?;
+            self.writer.retire_table(table.number).map_err(|_| Busy)?;
             let table = self.policies.tables.remove(&key).expect("it was just there");
             let ids = table.routes.into_values().chain(table.former);
             ids.for_each(|id| self.targets.release(id));
@@ -383,7 +384,7 @@ impl<S: Side> Mirror<S> {
     }
 
     /// Prefixes that could have no next-hop id are tried again.
-    pub(super) fn feed_further(&mut self) {
+    pub(super) fn retry_starved_further(&mut self) {
         for (&(_, id), table) in &self.policies.tables {
             self.changes.further.extend(table.starved.iter().map(|prefix| (id, *prefix)));
         }
@@ -417,7 +418,7 @@ impl<S: Side> Mirror<S> {
     pub(super) fn written_policy(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for family in FAMILIES {
-            if self.side.rules(family == Family::V6) != self.listed(family) {
+            if self.writer.rules(family == Family::V6) != self.listed(family) {
                 lines.push(format!("! the rules of {family:?} are written otherwise"));
             }
         }
@@ -430,7 +431,7 @@ impl<S: Side> Mirror<S> {
             let known: BTreeSet<IpPrefix> =
                 known.into_iter().chain(table.routes.keys().copied()).collect();
             let is_other = |prefix: &&IpPrefix| {
-                let written = table.routes.get(prefix).and_then(|id| self.targets.way(*id));
+                let written = table.routes.get(prefix).and_then(|id| self.targets.destination(*id));
                 !table.starved.contains(prefix)
                     && written != view.resolve_further(id, **prefix).as_ref()
             };
@@ -462,4 +463,4 @@ fn key(table: u32, prefix: IpPrefix) -> (Family, u32) {
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
 /// No interface has this number.
-const NOBODY: u32 = u32::MAX;
+const NO_INTERFACE: u32 = u32::MAX;

@@ -5,7 +5,7 @@
 //! | there is                                              | the prefix leads to                          |
 //! |-------------------------------------------------------|----------------------------------------------|
 //! | a route for one type of service, or from one source   | the kernel: the program asks for neither     |
-//! | one that is used: the first                           | its [`Way`]                                  |
+//! | one that is used: the first                           | its [`Destination`]                                  |
 //! | several IPv4 default routes of its metric             | the kernel: it prefers a router that answers |
 //! | one in local, whatever it says                        | ourselves, so that the kernel has it         |
 //! | several IPv6 routes of its metric, not siblings       | the kernel: it may go by who answers, too    |
@@ -28,7 +28,7 @@ use manylane_net::fib::IpPrefix;
 
 use super::changes::within;
 use super::constants::TYPE_UNICAST;
-use super::destination::{Member, Via, Way};
+use super::destination::{Destination, Member, Via};
 use super::family::{Bits, host};
 use super::kernel::{Kernel, mac_of};
 use super::ports::Ports;
@@ -36,7 +36,7 @@ use super::routes::{Key, Routes, USUAL};
 
 /// What a way leads to now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Lead {
+pub(super) enum Resolved {
     /// As the way says.
     Plain(Plain),
     /// To its destination, on this device.
@@ -69,7 +69,7 @@ pub(super) struct View<'a> {
 
 impl<'a> View<'a> {
     /// What a prefix leads to; nothing if a shorter one says it.
-    pub fn resolve(self, prefix: IpPrefix) -> Option<Way> {
+    pub fn resolve(self, prefix: IpPrefix) -> Option<Destination> {
         match prefix {
             IpPrefix::V4(prefix) => {
                 self.resolve_in(&self.kernel.v4, prefix.addr().to_bits(), prefix.len())
@@ -80,17 +80,17 @@ impl<'a> View<'a> {
         }
     }
 
-    fn resolve_in<B: Bits>(self, routes: &Routes<B>, address: B, len: u8) -> Option<Way> {
+    fn resolve_in<B: Bits>(self, routes: &Routes<B>, address: B, len: u8) -> Option<Destination> {
         let routed = self.routed(routes, address, len);
         if routed.is_none() && len == B::WIDTH {
             let longest = || Some(self.longest_in(routes, address, B::WIDTH - 1)?.1);
             return self.neighbour(address, longest);
         }
-        routed.map(|(way, _)| way)
+        routed.map(|(destination, _)| destination)
     }
 
     /// What a prefix leads to in another table than the usual ones; nothing if a shorter one says it, or none.
-    pub fn resolve_further(self, table: u32, prefix: IpPrefix) -> Option<Way> {
+    pub fn resolve_further(self, table: u32, prefix: IpPrefix) -> Option<Destination> {
         match prefix {
             IpPrefix::V4(of) => {
                 self.resolve_further_in(&self.kernel.v4, table, of.addr().to_bits(), of.len())
@@ -107,11 +107,11 @@ impl<'a> View<'a> {
         table: u32,
         address: B,
         len: u8,
-    ) -> Option<Way> {
+    ) -> Option<Destination> {
         let table = routes.table(table)?;
-        let way = choose(routes, Key { address, table, len });
-        if way.is_some() || len < B::WIDTH {
-            return way;
+        let destination = choose(routes, Key { address, table, len });
+        if destination.is_some() || len < B::WIDTH {
+            return destination;
         }
         let longest = || {
             let mut lens = (0..B::WIDTH).rev().filter(|&len| routes.has_len(table, len));
@@ -121,7 +121,7 @@ impl<'a> View<'a> {
     }
 
     /// The longest prefix by which another table than the usual ones routes an address.
-    pub fn longest_further(self, table: u32, address: IpAddr) -> Option<(IpPrefix, Way)> {
+    pub fn longest_further(self, table: u32, address: IpAddr) -> Option<(IpPrefix, Destination)> {
         let prefix = |len: u8| match address {
             IpAddr::V4(address) => address.to_bits().prefix(len),
             IpAddr::V6(address) => address.to_bits().prefix(len),
@@ -131,28 +131,33 @@ impl<'a> View<'a> {
     }
 
     /// What the tables say of a prefix, and the number of the one that says it.
-    fn routed<B: Bits>(self, routes: &Routes<B>, address: B, len: u8) -> Option<(Way, u16)> {
+    fn routed<B: Bits>(
+        self,
+        routes: &Routes<B>,
+        address: B,
+        len: u8,
+    ) -> Option<(Destination, u16)> {
         let tables = self.kernel.rules.tables(B::FAMILY);
         for table in (0..USUAL.len() as u16).filter(|&table| tables[usize::from(table)]) {
-            if let Some(way) = choose(routes, Key { address, table, len }) {
+            if let Some(destination) = choose(routes, Key { address, table, len }) {
                 let is_hidden = |earlier: u16| {
                     tables[usize::from(earlier)] && covers(routes, earlier, address, len)
                 };
-                let way = match way {
-                    Way::Local | Way::Broadcast if table == 0 => way,
+                let destination = match destination {
+                    Destination::Local | Destination::Broadcast if table == 0 => destination,
                     // Rules may come between what local says and what main does: it has to show whose this is.
-                    _ if table == 0 || is_hidden(0) => Way::Local,
-                    _ if (1..table).any(is_hidden) => Way::Kernel,
-                    way => way,
+                    _ if table == 0 || is_hidden(0) => Destination::Local,
+                    _ if (1..table).any(is_hidden) => Destination::Kernel,
+                    destination => destination,
                 };
-                return Some((way, table));
+                return Some((destination, table));
             }
         }
         None
     }
 
     /// The longest prefix of at most `len_max` bits that an address is routed by.
-    pub fn longest(self, address: IpAddr, len_max: u8) -> Option<(IpPrefix, Way, u32)> {
+    pub fn longest(self, address: IpAddr, len_max: u8) -> Option<(IpPrefix, Destination, u32)> {
         match address {
             IpAddr::V4(address) => self.longest_in(&self.kernel.v4, address.to_bits(), len_max),
             IpAddr::V6(address) => self.longest_in(&self.kernel.v6, address.to_bits(), len_max),
@@ -164,65 +169,69 @@ impl<'a> View<'a> {
         routes: &Routes<B>,
         address: B,
         len_max: u8,
-    ) -> Option<(IpPrefix, Way, u32)> {
+    ) -> Option<(IpPrefix, Destination, u32)> {
         let tables = 0..USUAL.len() as u16;
         let lens = (0..=len_max.min(B::WIDTH)).rev();
         let mut lens = lens.filter(|&len| tables.clone().any(|table| routes.has_len(table, len)));
         lens.find_map(|len| {
-            let (way, table) = self.routed(routes, address.first(len), len)?;
-            Some((address.prefix(len), way, routes.table_id(table)))
+            let (destination, table) = self.routed(routes, address.first(len), len)?;
+            Some((address.prefix(len), destination, routes.table_id(table)))
         })
     }
 
     /// The way to a neighbour, where a connected network's route leads to it.
-    fn neighbour<B: Bits>(self, address: B, longest: impl FnOnce() -> Option<Way>) -> Option<Way> {
+    fn neighbour<B: Bits>(
+        self,
+        address: B,
+        longest: impl FnOnce() -> Option<Destination>,
+    ) -> Option<Destination> {
         let destination = address.address();
         within(&self.kernel.neighbours, host(destination)).next()?;
         if !is_forwarded(destination) {
             return None;
         }
-        let Lead::OnLink { link, mtu } = self.lead(&longest()?) else { return None };
+        let Resolved::OnLink { link, mtu } = self.resolved(&longest()?) else { return None };
         self.ports.of(link)?;
         let neighbour = self.kernel.neighbour(link, destination)?;
         mac_of(neighbour)?;
-        Some(Way::Via(Via { link, gateway: destination, mtu }))
+        Some(Destination::Via(Via { link, gateway: destination, mtu }))
     }
 
     /// What a way leads to, now that next-hop objects are as they are.
-    pub fn lead(self, way: &Way) -> Lead {
-        match *way {
-            Way::Local => Lead::Plain(Plain::Local),
-            Way::Broadcast => Lead::Plain(Plain::Broadcast),
-            Way::Blackhole => Lead::Plain(Plain::Blackhole),
-            Way::Unreachable => Lead::Plain(Plain::Unreachable),
-            Way::Prohibit => Lead::Plain(Plain::Prohibit),
-            Way::Kernel => Lead::Plain(Plain::Kernel),
-            Way::OnLink { link, mtu } => Lead::OnLink { link, mtu },
-            Way::Via(via) => Lead::Via(via),
-            Way::Many(ref members) => Lead::Many(members.to_vec()),
-            Way::Object { object, mtu } => self.object(object, mtu),
+    pub fn resolved(self, destination: &Destination) -> Resolved {
+        match *destination {
+            Destination::Local => Resolved::Plain(Plain::Local),
+            Destination::Broadcast => Resolved::Plain(Plain::Broadcast),
+            Destination::Blackhole => Resolved::Plain(Plain::Blackhole),
+            Destination::Unreachable => Resolved::Plain(Plain::Unreachable),
+            Destination::Prohibit => Resolved::Plain(Plain::Prohibit),
+            Destination::Kernel => Resolved::Plain(Plain::Kernel),
+            Destination::OnLink { link, mtu } => Resolved::OnLink { link, mtu },
+            Destination::Via(via) => Resolved::Via(via),
+            Destination::Many(ref members) => Resolved::Many(members.to_vec()),
+            Destination::Object { object, mtu } => self.object(object, mtu),
         }
     }
 
-    fn object(self, object: u32, mtu: u32) -> Lead {
-        let kernels = Lead::Plain(Plain::Kernel);
+    fn object(self, object: u32, mtu: u32) -> Resolved {
+        let kernels = Resolved::Plain(Plain::Kernel);
         let Some(object) = self.kernel.objects.get(object) else { return kernels };
         match &object.kind {
-            NextHopKind::Blackhole => Lead::Plain(Plain::Blackhole),
+            NextHopKind::Blackhole => Resolved::Plain(Plain::Blackhole),
             NextHopKind::Fdb => kernels,
             NextHopKind::Via(hop) if hop.is_encapsulated || hop.link == 0 => kernels,
             NextHopKind::Via(hop) => match hop.gateway {
-                Some(gateway) => Lead::Via(Via { link: hop.link, gateway, mtu }),
-                None => Lead::OnLink { link: hop.link, mtu },
+                Some(gateway) => Resolved::Via(Via { link: hop.link, gateway, mtu }),
+                None => Resolved::OnLink { link: hop.link, mtu },
             },
             NextHopKind::Group { members, .. } => {
                 let member = |&(id, weight): &(u32, u16)| {
-                    self.object_way(id, mtu).map(|via| Member { via, weight: weight.max(1) })
+                    self.object_via(id, mtu).map(|via| Member { via, weight: weight.max(1) })
                 };
                 let members: Option<Vec<Member>> = members.iter().map(member).collect();
-                match members.map(Way::many) {
-                    Some(Way::Via(via)) => Lead::Via(via),
-                    Some(Way::Many(members)) => Lead::Many(members.to_vec()),
+                match members.map(Destination::many) {
+                    Some(Destination::Via(via)) => Resolved::Via(via),
+                    Some(Destination::Many(members)) => Resolved::Many(members.to_vec()),
                     _ => kernels,
                 }
             }
@@ -230,7 +239,7 @@ impl<'a> View<'a> {
     }
 
     /// A member of a group: by a router, and nothing else.
-    fn object_way(self, id: u32, mtu: u32) -> Option<Via> {
+    fn object_via(self, id: u32, mtu: u32) -> Option<Via> {
         match &self.kernel.objects.get(id)?.kind {
             NextHopKind::Via(hop) if !hop.is_encapsulated && hop.link != 0 => {
                 Some(Via { link: hop.link, gateway: hop.gateway?, mtu })
@@ -241,14 +250,14 @@ impl<'a> View<'a> {
 }
 
 /// What the routes of a key lead to; nothing if none is used.
-fn choose<B: Bits>(routes: &Routes<B>, key: Key<B>) -> Option<Way> {
+fn choose<B: Bits>(routes: &Routes<B>, key: Key<B>) -> Option<Destination> {
     let mut best: Option<u32> = None;
     let mut rival = false;
     for index in routes.list(key) {
         let entry = routes.entry(index);
-        let body = &entry.body;
-        if body.tos != 0 || body.source.is_some() {
-            return Some(Way::Kernel);
+        let attributes = &entry.attributes;
+        if attributes.tos != 0 || attributes.source.is_some() {
+            return Some(Destination::Kernel);
         }
         if !entry.usable {
             continue;
@@ -256,9 +265,9 @@ fn choose<B: Bits>(routes: &Routes<B>, key: Key<B>) -> Option<Way> {
         match best {
             None => best = Some(index),
             Some(first) => {
-                let first = routes.body(first);
-                let unicast = [first, body].map(|body| body.kind == TYPE_UNICAST);
-                rival |= first.priority == body.priority
+                let first = routes.attributes(first);
+                let unicast = [first, attributes].map(|attributes| attributes.kind == TYPE_UNICAST);
+                rival |= first.priority == attributes.priority
                     && match B::FAMILY {
                         Family::V4 => key.len == 0 && unicast == [true; 2],
                         Family::V6 => unicast != [false; 2],
@@ -267,7 +276,7 @@ fn choose<B: Bits>(routes: &Routes<B>, key: Key<B>) -> Option<Way> {
         }
     }
     let best = routes.entry(best?);
-    Some(if rival { Way::Kernel } else { best.way.clone() })
+    Some(if rival { Destination::Kernel } else { best.destination.clone() })
 }
 
 /// Whether a table has a shorter prefix that contains this one.

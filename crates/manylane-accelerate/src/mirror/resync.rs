@@ -11,16 +11,16 @@ use super::kernel::Kernel;
 use super::pause::Pause;
 use super::resolve::View;
 use super::routes::{Key, Routes, USUAL};
-use super::table_writer::Side;
+use super::table_writer::TableWriter;
 use super::write::{default_of, push_all};
 use super::{Dump, Mirror};
 
-impl<S: Side> Mirror<S> {
+impl<S: TableWriter> Mirror<S> {
     /// Loads all of a dump into tables without routes, at once: each word is stored once. What does not fit, or
     /// waits, is left to [`Mirror::apply`]. With routes in the tables, it is a [`Mirror::resync`].
     pub fn load(&mut self, dump: Dump) {
         let mut is_empty = true;
-        self.side.routes(&mut |_, _| is_empty = false);
+        self.writer.routes(&mut |_, _| is_empty = false);
         if !is_empty {
             self.resync(dump, &mut |_| {});
             return;
@@ -30,7 +30,7 @@ impl<S: Side> Mirror<S> {
         for family in [Family::V4, Family::V6] {
             self.load_family(family);
         }
-        self.side.reclaim();
+        self.writer.reclaim();
     }
 
     fn load_family(&mut self, family: Family) {
@@ -48,14 +48,14 @@ impl<S: Side> Mirror<S> {
         let mut routes: Vec<(IpPrefix, NextHopId)> = Vec::new();
         for prefix in std::iter::once(default).chain(all) {
             let view = View { kernel: &self.kernel, ports: &self.ports };
-            let way = view.resolve(prefix);
-            let (side, targets) = (&mut self.side, &mut self.targets);
+            let destination = view.resolve(prefix);
+            let (writer, targets) = (&mut self.writer, &mut self.targets);
             let id = if prefix == default {
-                targets.set_default(side, view, family, way);
+                targets.set_default(writer, view, family, destination);
                 targets.default_of(family)
             } else {
-                let Some(way) = way else { continue };
-                match targets.id_of(side, view, &way) {
+                let Some(destination) = destination else { continue };
+                match targets.id_of(writer, view, &destination) {
                     Ok(Some(id)) => id,
                     // The kernel's until it has what it needs.
                     Ok(None) | Err(_) => {
@@ -68,8 +68,8 @@ impl<S: Side> Mirror<S> {
             routes.push((prefix, id));
         }
         let loaded = match family {
-            Family::V4 => self.side.load4(routes.iter().filter_map(v4).collect()),
-            Family::V6 => self.side.load6(routes.iter().filter_map(v6).collect()),
+            Family::V4 => self.writer.load4(routes.iter().filter_map(v4).collect()),
+            Family::V6 => self.writer.load6(routes.iter().filter_map(v6).collect()),
         };
         if loaded.is_err() {
             // As many as fit, one by one.
@@ -87,11 +87,11 @@ impl<S: Side> Mirror<S> {
     pub fn resync(&mut self, dump: Dump, meanwhile: &mut dyn FnMut(&mut S)) -> usize {
         let former = std::mem::replace(&mut self.kernel, dump.kernel);
         // Ways that died or live again, of which nothing is written yet: who sends by their devices is looked at.
-        let marked = [&former.v4.bodies.changed, &former.v6.bodies.changed];
+        let marked = [&former.v4.attribute_sets.changed, &former.v6.attribute_sets.changed];
         self.changes.links.extend(marked.into_iter().flatten());
-        let Mirror { kernel, changes, side, .. } = self;
+        let Mirror { kernel, changes, writer, .. } = self;
         let mut differences = Differences { changes, count: 0 };
-        compare(&former, kernel, &mut differences, &mut Pause::new(|| meanwhile(side)));
+        compare(&former, kernel, &mut differences, &mut Pause::new(|| meanwhile(writer)));
         let count = differences.count;
         if self.prefixes.forget() {
             push_all(&self.kernel.v4, &mut self.changes);
@@ -243,7 +243,7 @@ fn same<B: Bits>(one: &Routes<B>, at: Key<B>, other: &Routes<B>, there: Key<B>) 
     let mut others = other.list(there).map(|index| other.entry(index));
     for entry in one {
         let is_same = others.next().is_some_and(|other| {
-            entry.usable == other.usable && entry.body.is_like(B::FAMILY, &other.body)
+            entry.usable == other.usable && entry.attributes.is_like(B::FAMILY, &other.attributes)
         });
         if !is_same {
             return false;

@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use manylane_net::fib::IpPrefix;
 
-use super::attributes::{Bodies, Body, Entry};
+use super::attributes::{AttributeSets, Entry, RouteAttributes};
 use super::constants::{TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN};
 use super::family::{Bits, Seeded};
 
@@ -51,7 +51,7 @@ const FREE: u8 = u8::MAX;
 
 struct Record<B> {
     key: Key<B>,
-    body: u32,
+    attributes: u32,
     /// The next of this key.
     behind: u32,
     /// The next and the one before with the same body; of a free record, `next` is the next free one.
@@ -77,7 +77,7 @@ pub(super) struct Routes<B> {
     count: usize,
     tables: Vec<Table<B>>,
     /// What they say.
-    pub bodies: Bodies,
+    pub attribute_sets: AttributeSets,
 }
 
 impl<B: Bits> Routes<B> {
@@ -88,7 +88,7 @@ impl<B: Bits> Routes<B> {
             free: NONE,
             count: 0,
             tables: Vec::new(),
-            bodies: Bodies::new(B::FAMILY),
+            attribute_sets: AttributeSets::new(B::FAMILY),
         };
         for (number, id) in USUAL.into_iter().enumerate() {
             assert_eq!(routes.table_mut(id), Some(number as u16), "the first ones");
@@ -149,17 +149,17 @@ impl<B: Bits> Routes<B> {
 
     /// What a route says.
     pub fn entry(&self, index: u32) -> &Entry {
-        self.bodies.get(self.record(index).body)
+        self.attribute_sets.get(self.record(index).attributes)
     }
 
     /// What a route says.
-    pub fn body(&self, index: u32) -> &Body {
-        &self.entry(index).body
+    pub fn attributes(&self, index: u32) -> &RouteAttributes {
+        &self.entry(index).attributes
     }
 
     /// The number of what a route says.
-    pub fn body_number(&self, index: u32) -> u32 {
-        self.record(index).body
+    pub fn attributes_number(&self, index: u32) -> u32 {
+        self.record(index).attributes
     }
 
     /// Where a route is.
@@ -168,7 +168,7 @@ impl<B: Bits> Routes<B> {
     }
 
     /// Adds a route with this body behind another one of its key, or as the first.
-    pub fn insert(&mut self, key: Key<B>, behind: Option<u32>, body: u32) -> u32 {
+    pub fn insert(&mut self, key: Key<B>, behind: Option<u32>, attributes: u32) -> u32 {
         let index = self.take();
         let follower = match behind {
             Some(before) => {
@@ -187,7 +187,7 @@ impl<B: Bits> Routes<B> {
             }
         }
         self.count += 1;
-        let record = Record { key, body, behind: follower, next: NONE, previous: NONE };
+        let record = Record { key, attributes, behind: follower, next: NONE, previous: NONE };
         self.records[index as usize] = record;
         self.link(index);
         index
@@ -218,17 +218,17 @@ impl<B: Bits> Routes<B> {
     }
 
     /// Gives a route another body.
-    pub fn exchange(&mut self, index: u32, body: u32) {
-        if self.record(index).body != body {
+    pub fn exchange(&mut self, index: u32, attributes: u32) {
+        if self.record(index).attributes != attributes {
             self.unlink(index);
-            self.records[index as usize].body = body;
+            self.records[index as usize].attributes = attributes;
             self.link(index);
         }
     }
 
     /// The routes with this body.
-    pub fn of_body(&self, body: u32) -> impl Iterator<Item = u32> {
-        let mut at = self.bodies.get(body).first;
+    pub fn of_attributes(&self, attributes: u32) -> impl Iterator<Item = u32> {
+        let mut at = self.attribute_sets.get(attributes).first;
         std::iter::from_fn(move || {
             let index = at?;
             at = some(self.record(index).next);
@@ -280,13 +280,13 @@ impl<B: Bits> Routes<B> {
             self.records.reserve_exact(self.records.len() / 8 + 64);
         }
         let key = Key { address: B::ZERO, table: 0, len: FREE };
-        self.records.push(Record { key, body: 0, behind: NONE, next: NONE, previous: NONE });
+        self.records.push(Record { key, attributes: 0, behind: NONE, next: NONE, previous: NONE });
         self.records.len() as u32 - 1
     }
 
     /// Adds a route to those with its body.
     fn link(&mut self, index: u32) {
-        let entry = self.bodies.get_mut(self.record(index).body);
+        let entry = self.attribute_sets.get_mut(self.record(index).attributes);
         entry.count += 1;
         let next = entry.first.replace(index).unwrap_or(NONE);
         if let Some(next) = some(next) {
@@ -297,8 +297,8 @@ impl<B: Bits> Routes<B> {
     }
 
     fn unlink(&mut self, index: u32) {
-        let Record { body, next, previous, .. } = *self.record(index);
-        let entry = self.bodies.get_mut(body);
+        let Record { attributes, next, previous, .. } = *self.record(index);
+        let entry = self.attribute_sets.get_mut(attributes);
         entry.count -= 1;
         let is_last = entry.count == 0;
         match some(previous) {
@@ -309,7 +309,7 @@ impl<B: Bits> Routes<B> {
             self.records[next as usize].previous = previous;
         }
         if is_last {
-            self.bodies.remove(body);
+            self.attribute_sets.remove(attributes);
         }
     }
 }
@@ -340,8 +340,8 @@ mod tests {
                 let last = routes.list(key).last();
                 match what {
                     0 => {
-                        let (body, _) = routes.bodies.of(&route(gateway));
-                        routes.insert(key, last, body);
+                        let (attributes, _) = routes.attribute_sets.of(&route(gateway));
+                        routes.insert(key, last, attributes);
                         plain.push((address, gateway));
                     }
                     1 => if let Some(at) = plain.iter().rposition(|&(of, _)| of == address) {
@@ -349,8 +349,8 @@ mod tests {
                         plain.remove(at);
                     },
                     _ => if let Some(at) = plain.iter().rposition(|&(of, _)| of == address) {
-                        let (body, _) = routes.bodies.of(&route(gateway));
-                        routes.exchange(last.expect("both have it"), body);
+                        let (attributes, _) = routes.attribute_sets.of(&route(gateway));
+                        routes.exchange(last.expect("both have it"), attributes);
                         plain[at].1 = gateway;
                     },
                 }
@@ -358,19 +358,19 @@ mod tests {
             prop_assert_eq!(routes.len(), plain.len());
             for address in 0..6 {
                 let key = Key { address: address << 8, table, len: 24 };
-                let listed = routes.list(key).map(|index| gateway_of(routes.body(index)));
+                let listed = routes.list(key).map(|index| gateway_of(routes.attributes(index)));
                 let wanted = plain.iter().filter(|&&(of, _)| of == address).map(|&(_, via)| via);
                 prop_assert!(listed.eq(wanted));
             }
             let mut with_body: Vec<(u32, u32)> = Vec::new();
-            for (number, entry) in routes.bodies.iter() {
-                prop_assert_eq!(routes.of_body(number).count(), entry.count as usize);
-                with_body.extend(routes.of_body(number).map(|index| (routes.key(index).address >> 8, gateway_of(&entry.body))));
+            for (number, entry) in routes.attribute_sets.iter() {
+                prop_assert_eq!(routes.of_attributes(number).count(), entry.count as usize);
+                with_body.extend(routes.of_attributes(number).map(|index| (routes.key(index).address >> 8, gateway_of(&entry.attributes))));
             }
             with_body.sort_unstable();
             plain.sort_unstable();
             prop_assert_eq!(with_body, plain);
-            prop_assert_eq!(routes.bodies.of_link(7).len(), routes.bodies.len());
+            prop_assert_eq!(routes.attribute_sets.of_link(7).len(), routes.attribute_sets.len());
         });
     }
 
@@ -395,8 +395,8 @@ mod tests {
         }
     }
 
-    fn gateway_of(body: &Body) -> u32 {
-        let gateway = body.hops[0].gateway.and_then(u32::of).expect("it has one");
+    fn gateway_of(attributes: &RouteAttributes) -> u32 {
+        let gateway = attributes.hops[0].gateway.and_then(u32::of).expect("it has one");
         gateway & 0xff
     }
 }

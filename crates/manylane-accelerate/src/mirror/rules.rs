@@ -80,7 +80,7 @@ impl Rules {
 
     /// A rule is there. Says whether that is news.
     pub fn insert(&mut self, rule: &Rule, changes: &mut Changes) -> bool {
-        let rule = told(rule);
+        let rule = without_state(rule);
         if self.rules.contains(&rule) {
             return false;
         }
@@ -95,7 +95,7 @@ impl Rules {
 
     /// A rule is gone.
     pub fn remove(&mut self, rule: &Rule, changes: &mut Changes) -> bool {
-        let rule = told(rule);
+        let rule = without_state(rule);
         let Some(at) = self.rules.iter().position(|other| *other == rule) else { return false };
         let former = [Family::V4, Family::V6].map(|family| self.tables(family));
         self.rules.remove(at);
@@ -226,7 +226,7 @@ fn is_to(rule: &Rule, table: u32) -> bool {
 }
 
 /// A rule without what changes in silence: whether its devices are there.
-fn told(rule: &Rule) -> Rule {
+fn without_state(rule: &Rule) -> Rule {
     Rule { flags: rule.flags & RULE_INVERT, ..rule.clone() }
 }
 

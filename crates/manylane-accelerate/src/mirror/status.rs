@@ -9,7 +9,7 @@ use super::constants::{
     TYPE_ANYCAST, TYPE_BLACKHOLE, TYPE_BROADCAST, TYPE_LOCAL, TYPE_MULTICAST, TYPE_PROHIBIT,
     TYPE_THROW, TYPE_UNICAST, TYPE_UNREACHABLE,
 };
-use super::table_writer::Side;
+use super::table_writer::TableWriter;
 
 /// What is counted as it goes on.
 #[derive(Default)]
@@ -41,14 +41,14 @@ impl Statistics {
     }
 }
 
-impl<S: Side> Mirror<S> {
+impl<S: TableWriter> Mirror<S> {
     /// How it is; `now_ns` is the clock of [`Mirror::apply`].
     pub fn status(&self, now_ns: u64) -> MirrorState {
         let [ids, slots, groups, starved] = self.targets.counts();
         let [further_tables, further_prefixes, further_starved] = self.policies.counts();
         let (kernel, statistics) = (&self.kernel, &self.statistics);
         let resolved =
-            self.targets.slots().filter(|&(_, slot)| self.side.adjacency(slot).is_some());
+            self.targets.slots().filter(|&(_, slot)| self.writer.adjacency(slot).is_some());
         let tables = |family| match family {
             Family::V4 => kernel.v4.tables().filter(|&(_, routes)| routes > 0).count(),
             Family::V6 => kernel.v6.tables().filter(|&(_, routes)| routes > 0).count(),
@@ -79,41 +79,42 @@ impl<S: Side> Mirror<S> {
                 next_hop_objects: kernel.objects.len(),
                 neighbours: kernel.neighbours.len(),
                 tables: tables(Family::V4) + tables(Family::V6),
-                distinct_routes: kernel.v4.bodies.len() + kernel.v6.bodies.len(),
+                bodies: kernel.v4.attribute_sets.len() + kernel.v6.attribute_sets.len(),
                 ids,
                 slots,
                 resolved: resolved.count(),
                 groups,
                 further_tables,
                 further_prefixes,
-                waiting: self.side.waiting(),
+                waiting: self.writer.waiting(),
             },
         }
     }
 
     /// Whether there is anything to be written.
     pub fn is_pending(&self) -> bool {
-        let bodies = [&self.kernel.v4.bodies.changed, &self.kernel.v6.bodies.changed];
+        let attribute_sets =
+            [&self.kernel.v4.attribute_sets.changed, &self.kernel.v6.attribute_sets.changed];
         self.changes.len() + self.targets.pending() + self.policies.pending() > 0
             || self.changes.is_policy
             || self.changes.is_everything
-            || bodies.iter().any(|changed| !changed.is_empty())
+            || attribute_sets.iter().any(|changed| !changed.is_empty())
     }
 
     fn count(&self, family: Family) -> RouteCounts {
         let mut counts =
             RouteCounts { routes: self.kernel.routes_len(family), ..Default::default() };
         let entries: Box<dyn Iterator<Item = _>> = match family {
-            Family::V4 => Box::new(self.kernel.v4.bodies.iter()),
-            Family::V6 => Box::new(self.kernel.v6.bodies.iter()),
+            Family::V4 => Box::new(self.kernel.v4.attribute_sets.iter()),
+            Family::V6 => Box::new(self.kernel.v6.attribute_sets.iter()),
         };
         for (_, entry) in entries {
-            let (body, routes) = (&entry.body, entry.count as usize);
-            let is_unicast = body.kind == TYPE_UNICAST;
-            *match body.kind {
-                TYPE_UNICAST if body.next_hop.is_some() => &mut counts.objects,
-                TYPE_UNICAST if body.hops.len() > 1 => &mut counts.multipath,
-                TYPE_UNICAST => &mut counts.single_path,
+            let (attributes, routes) = (&entry.attributes, entry.count as usize);
+            let is_unicast = attributes.kind == TYPE_UNICAST;
+            *match attributes.kind {
+                TYPE_UNICAST if attributes.next_hop.is_some() => &mut counts.objects,
+                TYPE_UNICAST if attributes.hops.len() > 1 => &mut counts.multipath,
+                TYPE_UNICAST => &mut counts.one_way,
                 TYPE_LOCAL | TYPE_ANYCAST => &mut counts.local,
                 TYPE_BROADCAST => &mut counts.broadcast,
                 TYPE_MULTICAST => &mut counts.multicast,
@@ -124,7 +125,7 @@ impl<S: Side> Mirror<S> {
                 _ => &mut counts.others,
             } += routes;
             counts.unused += if entry.usable { 0 } else { routes };
-            let wraps = is_unicast && body.hops.iter().any(|hop| hop.is_encapsulated);
+            let wraps = is_unicast && attributes.hops.iter().any(|hop| hop.is_encapsulated);
             counts.encapsulated += if wraps { routes } else { 0 };
         }
         counts

@@ -18,7 +18,7 @@ pub struct Bounds {
 
 /// The tables' writer. What is retired comes again after a grace period; until then a call that is short of it
 /// says [`EditError::Busy`], or nothing, and has changed nothing.
-pub trait Side {
+pub trait TableWriter {
     /// Adds a route, or gives it another next hop. Returns the one it had.
     fn insert(&mut self, prefix: IpPrefix, id: NextHopId) -> Result<Option<NextHopId>, EditError>;
     /// Takes a route away. Returns the next hop it had.
@@ -42,7 +42,7 @@ pub trait Side {
     /// A slot for a neighbour, unresolved.
     fn take_slot(&mut self) -> Option<u32>;
     /// Says how a slot's neighbour is reached, or that it cannot be sent to, which is never refused.
-    fn set_slot(&mut self, slot: u32, way: Option<Adjacency>) -> Result<(), EditError>;
+    fn set_slot(&mut self, slot: u32, adjacency: Option<Adjacency>) -> Result<(), EditError>;
     /// How a slot's neighbour is reached.
     fn adjacency(&self, slot: u32) -> Option<Adjacency>;
     /// Gives back a slot that nothing leads to any more.
@@ -77,7 +77,7 @@ pub trait Side {
     fn bounds(&self) -> Bounds;
 }
 
-impl Side for TransitMut {
+impl TableWriter for TransitMut {
     fn insert(&mut self, prefix: IpPrefix, id: NextHopId) -> Result<Option<NextHopId>, EditError> {
         TransitMut::insert(self, prefix, id)
     }
@@ -123,8 +123,8 @@ impl Side for TransitMut {
         TransitMut::take_slot(self)
     }
 
-    fn set_slot(&mut self, slot: u32, way: Option<Adjacency>) -> Result<(), EditError> {
-        TransitMut::set_slot(self, slot, way)
+    fn set_slot(&mut self, slot: u32, adjacency: Option<Adjacency>) -> Result<(), EditError> {
+        TransitMut::set_slot(self, slot, adjacency)
     }
 
     fn adjacency(&self, slot: u32) -> Option<Adjacency> {

@@ -2,7 +2,7 @@
 //!
 //! | what          | shared by                     | made                         | retired                        |
 //! |---------------|-------------------------------|------------------------------|--------------------------------|
-//! | next-hop id   | prefixes with an equal [`Way`]| before a prefix leads to it  | after the last one does        |
+//! | next-hop id   | prefixes with an equal [`Destination`]| before a prefix leads to it  | after the last one does        |
 //! | slot          | ways with an equal [`Via`]    | before an id leads to it     | after the last id or group     |
 //! | group         | nobody: one id's              | before that id leads to it   | after it leads elsewhere       |
 //!
@@ -20,11 +20,11 @@ use manylane_net::nexthop::{GroupId, Member, NextHop};
 use manylane_net::transit::Adjacency;
 use manylane_net::wire::ethernet::Mac;
 
-use super::destination::{self, Via, Way};
+use super::destination::{self, Destination, Via};
 use super::family::Seeded;
 use super::kernel::mac_of;
-use super::resolve::{Lead, Plain, View};
-use super::table_writer::Side;
+use super::resolve::{Plain, Resolved, View};
+use super::table_writer::TableWriter;
 
 /// The smallest id.
 const MIN: NextHopId = NextHopId::new(1).expect("it is not 0");
@@ -38,7 +38,7 @@ type Taken<T> = Result<Option<T>, Busy>;
 
 /// Ids, slots and groups.
 pub(super) struct Targets {
-    ids: HashMap<Way, NextHopId, Seeded>,
+    ids: HashMap<Destination, NextHopId, Seeded>,
     entries: BTreeMap<NextHopId, Target>,
     /// The ids of ways by a next-hop object.
     by_object: BTreeSet<(u32, NextHopId)>,
@@ -66,11 +66,11 @@ type Prepared = (NextHop<u32>, Vec<Via>);
 /// What an id stands for.
 struct Target {
     /// Nothing only for a default route that there is not.
-    way: Option<Way>,
+    destination: Option<Destination>,
     /// How many prefixes lead here.
     count: u32,
     /// What is written; nothing before it ever was.
-    lead: Option<Word>,
+    resolved: Option<Word>,
     held: Vec<Via>,
     group: Option<GroupId>,
 }
@@ -79,7 +79,7 @@ struct Target {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Word {
     Nothing,
-    Lead(Lead, u16),
+    Resolved(Resolved, u16),
 }
 
 struct Slot {
@@ -89,16 +89,22 @@ struct Slot {
 
 impl Targets {
     /// With the ids that are always there.
-    pub fn new(side: &mut impl Side) -> Targets {
-        let mut take = || side.take_id().expect("fresh tables have ids");
+    pub fn new(writer: &mut impl TableWriter) -> Targets {
+        let mut take = || writer.take_id().expect("fresh tables have ids");
         let (kernel, defaults) = (take(), [take(), take()]);
-        side.set_next_hop(kernel, NextHop::Kernel);
-        let target = |way| Target { way, count: 0, lead: None, held: Vec::new(), group: None };
+        writer.set_next_hop(kernel, NextHop::Kernel);
+        let target = |destination| Target {
+            destination,
+            count: 0,
+            resolved: None,
+            held: Vec::new(),
+            group: None,
+        };
         let mut entries: BTreeMap<NextHopId, Target> =
             defaults.map(|id| (id, target(None))).into_iter().collect();
-        entries.insert(kernel, target(Some(Way::Kernel)));
+        entries.insert(kernel, target(Some(Destination::Kernel)));
         Targets {
-            ids: [(Way::Kernel, kernel)].into_iter().collect(),
+            ids: [(Destination::Kernel, kernel)].into_iter().collect(),
             entries,
             by_object: BTreeSet::new(),
             slots: BTreeMap::new(),
@@ -127,38 +133,44 @@ impl Targets {
     }
 
     /// The way that an id stands for.
-    pub fn way(&self, id: NextHopId) -> Option<&Way> {
-        self.entries.get(&id)?.way.as_ref()
+    pub fn destination(&self, id: NextHopId) -> Option<&Destination> {
+        self.entries.get(&id)?.destination.as_ref()
     }
 
     /// The id of a way, written; the kernel's when there is none to have, which is `Ok(None)`.
     pub fn id_of(
         &mut self,
-        side: &mut impl Side,
+        writer: &mut impl TableWriter,
         view: View<'_>,
-        way: &Way,
+        destination: &Destination,
     ) -> Result<Option<NextHopId>, Busy> {
-        let id = match self.ids.get(way) {
+        let id = match self.ids.get(destination) {
             Some(&id) => id,
-            None => match side.take_id() {
-                Some(id) => self.add(id, way),
-                None if self.entries.len() >= side.bounds().ids => return Ok(None),
+            None => match writer.take_id() {
+                Some(id) => self.add(id, destination),
+                None if self.entries.len() >= writer.bounds().ids => return Ok(None),
                 None => return Err(Busy),
             },
         };
-        if id != self.kernel && self.entries[&id].lead.is_none() {
-            self.write(side, view, id)?;
+        if id != self.kernel && self.entries[&id].resolved.is_none() {
+            self.write(writer, view, id)?;
         }
         Ok(Some(id))
     }
 
-    fn add(&mut self, id: NextHopId, way: &Way) -> NextHopId {
-        let way = way.clone();
-        if let Way::Object { object, .. } = way {
+    fn add(&mut self, id: NextHopId, destination: &Destination) -> NextHopId {
+        let destination = destination.clone();
+        if let Destination::Object { object, .. } = destination {
             self.by_object.insert((object, id));
         }
-        self.ids.insert(way.clone(), id);
-        let target = Target { way: Some(way), count: 0, lead: None, held: Vec::new(), group: None };
+        self.ids.insert(destination.clone(), id);
+        let target = Target {
+            destination: Some(destination),
+            count: 0,
+            resolved: None,
+            held: Vec::new(),
+            group: None,
+        };
         self.entries.insert(id, target);
         self.idle.insert(id);
         id
@@ -167,21 +179,21 @@ impl Targets {
     /// Gives a family's default route this way: one word.
     pub fn set_default(
         &mut self,
-        side: &mut impl Side,
+        writer: &mut impl TableWriter,
         view: View<'_>,
         family: Family,
-        way: Option<Way>,
+        destination: Option<Destination>,
     ) {
         let id = self.default_of(family);
         let target = self.entries.get_mut(&id).expect("it is always there");
-        if let Some(Way::Object { object, .. }) = target.way {
+        if let Some(Destination::Object { object, .. }) = target.destination {
             self.by_object.remove(&(object, id));
         }
-        if let Some(Way::Object { object, .. }) = way {
+        if let Some(Destination::Object { object, .. }) = destination {
             self.by_object.insert((object, id));
         }
-        target.way = way;
-        if self.write(side, view, id).is_err() {
+        target.destination = destination;
+        if self.write(writer, view, id).is_err() {
             self.words.insert(id);
         }
     }
@@ -202,21 +214,21 @@ impl Targets {
     }
 
     /// Gives back ids that no prefix has.
-    pub fn sweep(&mut self, side: &mut impl Side) {
+    pub fn sweep(&mut self, writer: &mut impl TableWriter) {
         for id in std::mem::take(&mut self.idle) {
             let target = self.entries.remove(&id).expect("an idle id is one");
-            let way = target.way.expect("only default routes have none");
-            self.ids.remove(&way);
-            if let Way::Object { object, .. } = way {
+            let destination = target.destination.expect("only default routes have none");
+            self.ids.remove(&destination);
+            if let Destination::Object { object, .. } = destination {
                 self.by_object.remove(&(object, id));
             }
             self.words.remove(&id);
             self.starved.remove(&id);
-            side.retire_id(id);
+            writer.retire_id(id);
             if let Some(group) = target.group {
-                self.drop_group(side, group);
+                self.drop_group(writer, group);
             }
-            self.give_back(side, &target.held);
+            self.give_back(writer, &target.held);
             self.has_freed = true;
         }
     }
@@ -239,7 +251,7 @@ impl Targets {
     /// A link's number as a port is another.
     pub fn port_changed(&mut self, link: u32) {
         self.link_changed(link);
-        let is_there = |target: &Target| matches!(&target.lead, Some(Word::Lead(Lead::OnLink { link: of, .. }, _)) if *of == link);
+        let is_there = |target: &Target| matches!(&target.resolved, Some(Word::Resolved(Resolved::OnLink { link: of, .. }, _)) if *of == link);
         let ids = self.entries.iter().filter(|(_, target)| is_there(target));
         self.words.extend(ids.map(|(id, _)| *id));
     }
@@ -251,7 +263,7 @@ impl Targets {
     }
 
     /// What was starved is tried again when something was given back. Says whether prefixes may be, too.
-    pub fn feed(&mut self) -> bool {
+    pub fn retry_starved(&mut self) -> bool {
         let has_freed = std::mem::take(&mut self.has_freed);
         if has_freed {
             self.words.extend(&self.starved);
@@ -261,7 +273,11 @@ impl Targets {
 
     /// Writes the slots that are to be. First those that cannot be sent to, then the others: nothing is sent
     /// to a dead exit while others are written.
-    pub fn write_slots(&mut self, side: &mut impl Side, view: View<'_>) -> Result<usize, Busy> {
+    pub fn write_slots(
+        &mut self,
+        writer: &mut impl TableWriter,
+        view: View<'_>,
+    ) -> Result<usize, Busy> {
         let stale = std::mem::take(&mut self.stale);
         let mut resolved = Vec::new();
         let mut edits = 0;
@@ -269,21 +285,21 @@ impl Targets {
             let Some(slot) = self.slots.get(&via) else { continue };
             match adjacency(view, via) {
                 None => {
-                    edits += usize::from(side.adjacency(slot.number).is_some());
-                    set_unresolved(side, slot.number);
+                    edits += usize::from(writer.adjacency(slot.number).is_some());
+                    set_unresolved(writer, slot.number);
                 }
-                Some(way) if side.adjacency(slot.number) != Some(way) => {
-                    resolved.push((via, slot.number, way));
+                Some(reachable) if writer.adjacency(slot.number) != Some(reachable) => {
+                    resolved.push((via, slot.number, reachable));
                 }
                 Some(_) => (),
             }
         }
-        for (via, slot, way) in resolved {
-            match side.set_slot(slot, Some(way)) {
+        for (via, slot, reachable) in resolved {
+            match writer.set_slot(slot, Some(reachable)) {
                 Ok(()) => edits += 1,
                 Err(_) => {
                     // What it says is not so any more: the kernel's until it can be written.
-                    set_unresolved(side, slot);
+                    set_unresolved(writer, slot);
                     self.stale.insert(via);
                 }
             }
@@ -292,11 +308,15 @@ impl Targets {
     }
 
     /// Writes the words that are to be.
-    pub fn write_words(&mut self, side: &mut impl Side, view: View<'_>) -> Result<usize, Busy> {
+    pub fn write_words(
+        &mut self,
+        writer: &mut impl TableWriter,
+        view: View<'_>,
+    ) -> Result<usize, Busy> {
         let words = std::mem::take(&mut self.words);
         let mut edits = 0;
         for id in words {
-            match self.entries.contains_key(&id).then(|| self.write(side, view, id)) {
+            match self.entries.contains_key(&id).then(|| self.write(writer, view, id)) {
                 None => (),
                 Some(Ok(())) => edits += 1,
                 Some(Err(Busy)) => _ = self.words.insert(id),
@@ -307,40 +327,45 @@ impl Targets {
 
     /// Writes what an id leads to: first what it needs, then its word; then it gives back what it needed
     /// before.
-    fn write(&mut self, side: &mut impl Side, view: View<'_>, id: NextHopId) -> Result<(), Busy> {
+    fn write(
+        &mut self,
+        writer: &mut impl TableWriter,
+        view: View<'_>,
+        id: NextHopId,
+    ) -> Result<(), Busy> {
         let target = &self.entries[&id];
-        let word = match &target.way {
+        let word = match &target.destination {
             None => Word::Nothing,
-            Some(way) => {
-                let lead = view.lead(way);
-                let port = match lead {
-                    Lead::OnLink { link, .. } => view.ports.number(link),
+            Some(destination) => {
+                let resolved = view.resolved(destination);
+                let port = match resolved {
+                    Resolved::OnLink { link, .. } => view.ports.number(link),
                     _ => 0,
                 };
-                Word::Lead(lead, port)
+                Word::Resolved(resolved, port)
             }
         };
-        if target.lead.as_ref() == Some(&word) && !self.starved.contains(&id) {
+        if target.resolved.as_ref() == Some(&word) && !self.starved.contains(&id) {
             return Ok(());
         }
         let group = target.group;
-        let prepared = self.prepare(side, view, &word, group)?;
+        let prepared = self.prepare(writer, view, &word, group)?;
         let starved = prepared.is_none();
         let (next_hop, held) = prepared.unwrap_or((NextHop::Kernel, Vec::new()));
-        if side.next_hop(id) != next_hop {
-            side.set_next_hop(id, next_hop);
+        if writer.next_hop(id) != next_hop {
+            writer.set_next_hop(id, next_hop);
         }
         let target = self.entries.get_mut(&id).expect("it was just there");
-        target.lead = Some(word);
+        target.resolved = Some(word);
         target.group = match next_hop {
             NextHop::Group(group) => Some(group),
             _ => None,
         };
         let former = std::mem::replace(&mut target.held, held);
         if let Some(group) = group.filter(|&group| next_hop != NextHop::Group(group)) {
-            self.drop_group(side, group);
+            self.drop_group(writer, group);
         }
-        self.give_back(side, &former);
+        self.give_back(writer, &former);
         if starved {
             self.starved.insert(id);
         } else {
@@ -352,40 +377,42 @@ impl Targets {
     /// Makes what a word needs. Nothing, when there is not enough of it.
     fn prepare(
         &mut self,
-        side: &mut impl Side,
+        writer: &mut impl TableWriter,
         view: View<'_>,
         word: &Word,
         group: Option<GroupId>,
     ) -> Result<Option<Prepared>, Busy> {
         let members = match word {
             Word::Nothing => return Ok(Some((NextHop::None, Vec::new()))),
-            Word::Lead(Lead::Plain(plain), _) => {
+            Word::Resolved(Resolved::Plain(plain), _) => {
                 return Ok(Some((plain_word(*plain), Vec::new())));
             }
-            Word::Lead(Lead::OnLink { .. }, port) => {
+            Word::Resolved(Resolved::OnLink { .. }, port) => {
                 return Ok(Some((NextHop::Connected(PortId(*port)), Vec::new())));
             }
-            Word::Lead(Lead::Via(via), _) => {
-                let Some((held, _)) = self.take_slots(side, view, &[(*via, 1)])? else {
+            Word::Resolved(Resolved::Via(via), _) => {
+                let Some((held, _)) = self.take_slots(writer, view, &[(*via, 1)])? else {
                     return Ok(None);
                 };
                 return Ok(Some((NextHop::Via(self.slots[via].number), held)));
             }
-            Word::Lead(Lead::Many(members), _) => members,
+            Word::Resolved(Resolved::Many(members), _) => members,
         };
-        let wanted: Vec<(Via, u16)> = members.iter().map(way_of).collect();
-        let Some((held, members)) = self.take_slots(side, view, &wanted)? else { return Ok(None) };
+        let wanted: Vec<(Via, u16)> = members.iter().map(weighted_via).collect();
+        let Some((held, members)) = self.take_slots(writer, view, &wanted)? else {
+            return Ok(None);
+        };
         if let Some(group) = group {
-            side.set_members(group, &members);
+            writer.set_members(group, &members);
             return Ok(Some((NextHop::Group(group), held)));
         }
-        match side.add_group(&members) {
+        match writer.add_group(&members) {
             Ok(group) => {
                 self.groups += 1;
                 Ok(Some((NextHop::Group(group), held)))
             }
             Err(full) => {
-                self.undo(side, &held);
+                self.undo(writer, &held);
                 if self.groups >= full.groups_max { Ok(None) } else { Err(Busy) }
             }
         }
@@ -394,7 +421,7 @@ impl Targets {
     /// Slots for these, each held once more. Nothing, when there are not enough.
     fn take_slots(
         &mut self,
-        side: &mut impl Side,
+        writer: &mut impl TableWriter,
         view: View<'_>,
         wanted: &[(Via, u16)],
     ) -> Taken<(Vec<Via>, Vec<Member>)> {
@@ -402,12 +429,12 @@ impl Targets {
         let mut members = Vec::with_capacity(wanted.len());
         for &(via, weight) in wanted {
             if !self.slots.contains_key(&via) {
-                let Some(number) = side.take_slot() else {
-                    let is_all = self.slots.len() >= side.bounds().slots;
-                    self.undo(side, &held);
+                let Some(number) = writer.take_slot() else {
+                    let is_all = self.slots.len() >= writer.bounds().slots;
+                    self.undo(writer, &held);
                     return if is_all { Ok(None) } else { Err(Busy) };
                 };
-                if side.set_slot(number, adjacency(view, via)).is_err() {
+                if writer.set_slot(number, adjacency(view, via)).is_err() {
                     // As unresolved, it is the kernel's.
                     self.stale.insert(via);
                 }
@@ -422,18 +449,18 @@ impl Targets {
     }
 
     /// Gives back what was taken in vain: nobody else can have it who could not before.
-    fn undo(&mut self, side: &mut impl Side, held: &[Via]) {
+    fn undo(&mut self, writer: &mut impl TableWriter, held: &[Via]) {
         let has_freed = self.has_freed;
-        self.give_back(side, held);
+        self.give_back(writer, held);
         self.has_freed = has_freed;
     }
 
-    fn give_back(&mut self, side: &mut impl Side, held: &[Via]) {
+    fn give_back(&mut self, writer: &mut impl TableWriter, held: &[Via]) {
         for via in held {
             let slot = self.slots.get_mut(via).expect("a held slot");
             slot.count -= 1;
             if slot.count == 0 {
-                side.retire_slot(slot.number);
+                writer.retire_slot(slot.number);
                 self.slots.remove(via);
                 self.stale.remove(via);
                 self.has_freed = true;
@@ -441,8 +468,8 @@ impl Targets {
         }
     }
 
-    fn drop_group(&mut self, side: &mut impl Side, group: GroupId) {
-        side.remove_group(group);
+    fn drop_group(&mut self, writer: &mut impl TableWriter, group: GroupId) {
+        writer.remove_group(group);
         self.groups -= 1;
         self.has_freed = true;
     }
@@ -458,8 +485,8 @@ impl Targets {
     }
 
     /// All ids and their ways.
-    pub fn iter(&self) -> impl Iterator<Item = (NextHopId, Option<&Way>, u32)> {
-        self.entries.iter().map(|(id, target)| (*id, target.way.as_ref(), target.count))
+    pub fn iter(&self) -> impl Iterator<Item = (NextHopId, Option<&Destination>, u32)> {
+        self.entries.iter().map(|(id, target)| (*id, target.destination.as_ref(), target.count))
     }
 
     /// All slots: their neighbours and numbers.
@@ -473,17 +500,17 @@ impl Targets {
         if self.starved.contains(&id) {
             return None;
         }
-        let Some(way) = &target.way else { return Some(NextHop::None) };
-        Some(match view.lead(way) {
-            Lead::Plain(plain) => plain_word(plain),
-            Lead::OnLink { link, .. } => NextHop::Connected(PortId(view.ports.number(link))),
-            Lead::Via(via) => NextHop::Via(vec![(via, 1)]),
-            Lead::Many(members) => NextHop::Via(members.iter().map(way_of).collect()),
+        let Some(destination) = &target.destination else { return Some(NextHop::None) };
+        Some(match view.resolved(destination) {
+            Resolved::Plain(plain) => plain_word(plain),
+            Resolved::OnLink { link, .. } => NextHop::Connected(PortId(view.ports.number(link))),
+            Resolved::Via(via) => NextHop::Via(vec![(via, 1)]),
+            Resolved::Many(members) => NextHop::Via(members.iter().map(weighted_via).collect()),
         })
     }
 }
 
-fn way_of(member: &destination::Member) -> (Via, u16) {
+fn weighted_via(member: &destination::Member) -> (Via, u16) {
     (member.via, member.weight)
 }
 
@@ -498,8 +525,8 @@ fn plain_word<N>(plain: Plain) -> NextHop<N> {
     }
 }
 
-fn set_unresolved(side: &mut impl Side, slot: u32) {
-    let refused = side.set_slot(slot, None).is_err();
+fn set_unresolved(writer: &mut impl TableWriter, slot: u32) {
+    let refused = writer.set_slot(slot, None).is_err();
     debug_assert!(!refused, "it needs no record");
 }
 

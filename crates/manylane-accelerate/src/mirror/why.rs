@@ -9,16 +9,16 @@ use manylane_net::transit::Verdict;
 
 use super::Mirror;
 use super::constants::RULE_INVERT;
-use super::destination::{Via, Way};
+use super::destination::{Destination, Via};
 use super::diff::{neighbour_state, route};
 use super::family::{Bits, family_of, host};
 use super::kernel::Kernel;
 use super::policy::network;
 use super::ports::{PortFacts, shown};
-use super::resolve::{Lead, Plain};
+use super::resolve::{Plain, Resolved};
 use super::routes::{Key, Routes};
 use super::rules::{Plan, Step, line};
-use super::table_writer::Side;
+use super::table_writer::TableWriter;
 use super::targets::adjacency;
 
 /// A packet that is asked about.
@@ -29,10 +29,10 @@ pub struct Question {
     /// Where it goes.
     pub destination: IpAddr,
     /// The interface that it comes in by, if that is to be looked at.
-    pub entry: Option<String>,
+    pub ingress: Option<String>,
 }
 
-impl<S: Side> Mirror<S> {
+impl<S: TableWriter> Mirror<S> {
     /// What becomes of such a packet, and why.
     pub fn why(&self, question: &Question) -> MirrorWhy {
         let mut why = MirrorWhy {
@@ -52,7 +52,7 @@ impl<S: Side> Mirror<S> {
 
     fn judge(&self, question: &Question, why: &mut MirrorWhy) -> (Verdict, String) {
         let destination = question.destination;
-        let by_name = question.entry.as_deref().and_then(|name| self.kernel.link_named(name));
+        let by_name = question.ingress.as_deref().and_then(|name| self.kernel.link_named(name));
         let by_name = by_name.map(|link| link.index);
         let routed = self.routed(question.source, destination, by_name);
         let route = self.note(routed, why);
@@ -62,7 +62,7 @@ impl<S: Side> Mirror<S> {
                 format!("the routing policy is the kernel's: {}", refused.what),
             );
         }
-        let entry = match question.entry.as_deref() {
+        let ingress = match question.ingress.as_deref() {
             None => None,
             Some(name) => match self.kernel.link_named(name) {
                 None => return (Verdict::NotIngress, format!("there is no interface {name}")),
@@ -72,7 +72,7 @@ impl<S: Side> Mirror<S> {
                 Some(link) => Some(link.index),
             },
         };
-        let facts = entry.map(|link| self.kernel.port_facts(link, PortFacts::default()));
+        let facts = ingress.map(|link| self.kernel.port_facts(link, PortFacts::default()));
         let forwards = facts.is_none_or(|facts| match destination {
             IpAddr::V4(_) => facts.forwards_v4,
             IpAddr::V6(_) => facts.forwards_v6,
@@ -85,12 +85,12 @@ impl<S: Side> Mirror<S> {
         if destination.is_multicast() {
             return (Verdict::Group, "the destination is a multicast group".to_owned());
         }
-        let lead = match route {
-            Ok(Some(lead)) => lead,
+        let resolved = match route {
+            Ok(Some(resolved)) => resolved,
             Ok(None) => return (Verdict::NoRoute, "no route leads there".to_owned()),
             Err(refused) => return refused,
         };
-        let vias = match self.verdict(&lead) {
+        let vias = match self.verdict(&resolved) {
             Err(verdict) => return verdict,
             Ok(vias) => vias,
         };
@@ -102,35 +102,37 @@ impl<S: Side> Mirror<S> {
                 "the kernel has no neighbour that can be sent to".to_owned(),
             );
         }
-        if let Some(refused) = self.reverse_path(question, entry, facts, usable[0].link) {
+        if let Some(refused) = self.reverse_path(question, ingress, facts, usable[0].link) {
             return refused;
         }
-        let exits = usable.iter().map(|via| via.link);
+        let egress_links = usable.iter().map(|via| via.link);
         let is_egress = |link: &u32| self.ports.of(*link).is_some_and(|port| port.is_egress);
-        if let Some(link) = exits.clone().find(|link| !is_egress(link)) {
+        if let Some(link) = egress_links.clone().find(|link| !is_egress(link)) {
             let name = self.kernel.name(link);
             return (
                 Verdict::EgressKernel,
                 format!("packets leave by {name} through the kernel only"),
             );
         }
-        let all: Vec<String> = exits.map(|link| self.kernel.name(link)).collect();
+        let all: Vec<String> = egress_links.map(|link| self.kernel.name(link)).collect();
         (Verdict::Forwarded, format!("by {}", all.join(" or ")))
     }
 
     /// The neighbours that a packet may go to, or what becomes of it otherwise.
-    fn verdict(&self, lead: &Lead) -> Result<Vec<Via>, (Verdict, String)> {
-        Err(match lead {
-            Lead::Via(via) => return Ok(vec![*via]),
-            Lead::Many(members) => return Ok(members.iter().map(|member| member.via).collect()),
-            Lead::OnLink { link, .. } => {
+    fn verdict(&self, resolved: &Resolved) -> Result<Vec<Via>, (Verdict, String)> {
+        Err(match resolved {
+            Resolved::Via(via) => return Ok(vec![*via]),
+            Resolved::Many(members) => {
+                return Ok(members.iter().map(|member| member.via).collect());
+            }
+            Resolved::OnLink { link, .. } => {
                 let reason = format!(
                     "the kernel has no neighbour with that address on {}",
                     self.kernel.name(*link)
                 );
                 (Verdict::Unresolved, reason)
             }
-            Lead::Plain(plain) => match plain {
+            Resolved::Plain(plain) => match plain {
                 Plain::Local => (Verdict::Local, "the destination is one of our own".to_owned()),
                 Plain::Broadcast => {
                     (Verdict::Local, "the destination is a broadcast address".to_owned())
@@ -147,21 +149,23 @@ impl<S: Side> Mirror<S> {
 
     /// What routes a packet: by the rules, if there are more than the usual ones. A selector that is not asked
     /// about is that of nobody: no source, no interface, no type of service.
-    fn routed(&self, from: Option<IpAddr>, to: IpAddr, entry: Option<u32>) -> Routed {
+    fn routed(&self, from: Option<IpAddr>, to: IpAddr, ingress: Option<u32>) -> Routed {
         let steps = match self.kernel.plan(family_of(host(to))) {
             Plan::Listed(steps) => steps,
-            _ => return self.merged(to).map_or(Routed::Nothing, Routed::Way),
+            _ => return self.merged(to).map_or(Routed::Nothing, Routed::Destination),
         };
-        let is_ours = |way: &Way| matches!(way, Way::Local | Way::Broadcast);
+        let is_ours = |destination: &Destination| {
+            matches!(destination, Destination::Local | Destination::Broadcast)
+        };
         for (rule, step) in steps {
-            if !self.matches(rule, from, to, entry) {
+            if !self.matches(rule, from, to, ingress) {
                 continue;
             }
             let by_rule =
-                |found: RoutedBy| Routed::Way(RoutedBy { rule: Some(line(rule)), ..found });
+                |found: RoutedBy| Routed::Destination(RoutedBy { rule: Some(line(rule)), ..found });
             match step {
                 Step::Local => match self.merged(to) {
-                    Some(found) if is_ours(&found.way) => return by_rule(found),
+                    Some(found) if is_ours(&found.destination) => return by_rule(found),
                     _ => (),
                 },
                 Step::Merged => {
@@ -173,8 +177,13 @@ impl<S: Side> Mirror<S> {
                     if !self.is_written(family_of(host(to)), table) {
                         return Routed::Kernel(line(rule));
                     }
-                    if let Some((prefix, way)) = self.view().longest_further(table, to) {
-                        return by_rule(RoutedBy { prefix, way, table: Some(table), rule: None });
+                    if let Some((prefix, destination)) = self.view().longest_further(table, to) {
+                        return by_rule(RoutedBy {
+                            prefix,
+                            destination,
+                            table: Some(table),
+                            rule: None,
+                        });
                     }
                 }
                 Step::Nowhere => return Routed::Nowhere(line(rule)),
@@ -185,13 +194,13 @@ impl<S: Side> Mirror<S> {
     }
 
     /// Whether a rule is about such a packet, as far as it can be told.
-    fn matches(&self, rule: &Rule, from: Option<IpAddr>, to: IpAddr, entry: Option<u32>) -> bool {
+    fn matches(&self, rule: &Rule, from: Option<IpAddr>, to: IpAddr, ingress: Option<u32>) -> bool {
         let is_in = |net: Option<(IpAddr, u8)>, address: Option<IpAddr>| {
             let Some((net, len)) = net else { return true };
             address.is_some_and(|address| network((net, len)).contains(address))
         };
         let is_ingress = rule.iif.as_deref().is_none_or(|name| {
-            self.kernel.link_named(name).is_some_and(|link| Some(link.index) == entry)
+            self.kernel.link_named(name).is_some_and(|link| Some(link.index) == ingress)
         });
         let matches = is_in(rule.from, from) && is_in(rule.to, Some(to)) && is_ingress;
         let is_inverted = rule.flags & RULE_INVERT != 0;
@@ -211,19 +220,23 @@ impl<S: Side> Mirror<S> {
             };
             self.kernel.rules().find(is_it).map(line)
         });
-        let (prefix, way) = match (own, routed) {
-            (Some(way), Some((prefix, ..))) => (prefix, way),
-            (Some(way), None) => (host(destination), way),
-            (None, Some((prefix, way, _))) => (prefix, way),
+        let (prefix, leads_to) = match (own, routed) {
+            (Some(own), Some((prefix, ..))) => (prefix, own),
+            (Some(own), None) => (host(destination), own),
+            (None, Some((prefix, leads_to, _))) => (prefix, leads_to),
             (None, None) => return None,
         };
-        Some(RoutedBy { prefix, way, table, rule })
+        Some(RoutedBy { prefix, destination: leads_to, table, rule })
     }
 
     /// Notes what was found, and says what it leads to.
-    fn note(&self, routed: Routed, why: &mut MirrorWhy) -> Result<Option<Lead>, (Verdict, String)> {
-        let RoutedBy { prefix, way, table, rule } = match routed {
-            Routed::Way(found) => found,
+    fn note(
+        &self,
+        routed: Routed,
+        why: &mut MirrorWhy,
+    ) -> Result<Option<Resolved>, (Verdict, String)> {
+        let RoutedBy { prefix, destination, table, rule } = match routed {
+            Routed::Destination(found) => found,
             Routed::Nothing => return Ok(None),
             Routed::Nowhere(rule) => {
                 why.rule = Some(rule);
@@ -240,14 +253,14 @@ impl<S: Side> Mirror<S> {
         why.prefix = Some(shown(prefix));
         (why.table, why.rule) = (table, rule);
         why.routes = table.map_or_else(Vec::new, |table| self.kernel.lines(table, prefix));
-        let lead = self.view().lead(&way);
-        let members = match &lead {
-            Lead::Via(via) => vec![(*via, 1)],
-            Lead::Many(members) => members.iter().map(|one| (one.via, one.weight)).collect(),
+        let resolved = self.view().resolved(&destination);
+        let members = match &resolved {
+            Resolved::Via(via) => vec![(*via, 1)],
+            Resolved::Many(members) => members.iter().map(|one| (one.via, one.weight)).collect(),
             _ => Vec::new(),
         };
         why.hops = members.into_iter().map(|(via, weight)| self.hop(via, weight)).collect();
-        Ok(Some(lead))
+        Ok(Some(resolved))
     }
 
     fn hop(&self, via: Via, weight: u16) -> WhyHop {
@@ -266,16 +279,16 @@ impl<S: Side> Mirror<S> {
     fn reverse_path(
         &self,
         question: &Question,
-        entry: Option<u32>,
+        ingress: Option<u32>,
         facts: Option<PortFacts>,
-        exit: u32,
+        egress: u32,
     ) -> Option<(Verdict, String)> {
-        let (source, entry, facts) = (question.source?, entry?, facts?);
+        let (source, ingress, facts) = (question.source?, ingress?, facts?);
         if source.is_ipv6() || facts.rp_filter == 0 {
             return None;
         }
-        let way = match self.routed(Some(question.destination), source, Some(exit)) {
-            Routed::Way(found) => Some(found.way),
+        let destination = match self.routed(Some(question.destination), source, Some(egress)) {
+            Routed::Destination(found) => Some(found.destination),
             Routed::Nothing | Routed::Nowhere(_) => None,
             Routed::Kernel(rule) => {
                 let reason =
@@ -283,20 +296,24 @@ impl<S: Side> Mirror<S> {
                 return Some((Verdict::ReversePath, reason));
             }
         };
-        let name = self.kernel.name(entry);
-        let Some(lead) = way.map(|way| self.view().lead(&way)) else {
+        let name = self.kernel.name(ingress);
+        let Some(resolved) = destination.map(|destination| self.view().resolved(&destination))
+        else {
             let reason = format!("rp_filter is on for {name}, and no route leads to {source}");
             return Some((Verdict::ReversePath, reason));
         };
-        let leads_back = match lead {
-            Lead::Via(via) => via.link == entry,
-            Lead::OnLink { link, .. } => link == entry,
-            Lead::Many(members) => members.iter().any(|member| member.via.link == entry),
-            Lead::Plain(_) => false,
+        let leads_back = match resolved {
+            Resolved::Via(via) => via.link == ingress,
+            Resolved::OnLink { link, .. } => link == ingress,
+            Resolved::Many(members) => members.iter().any(|member| member.via.link == ingress),
+            Resolved::Plain(_) => false,
         };
         (facts.rp_filter == 1 && !leads_back).then(|| {
-            let how =
-                if self.kernel.has_ipv4(entry) { "strict" } else { "on (without an IPv4 address)" };
+            let how = if self.kernel.has_ipv4(ingress) {
+                "strict"
+            } else {
+                "on (without an IPv4 address)"
+            };
             let reason =
                 format!("rp_filter is {how} for {name}, and {source} is not reached by it");
             (Verdict::ReversePath, reason)
@@ -307,7 +324,7 @@ impl<S: Side> Mirror<S> {
 /// What routes a packet.
 enum Routed {
     /// A route.
-    Way(RoutedBy),
+    Destination(RoutedBy),
     /// A rule says that it goes nowhere.
     Nowhere(String),
     /// A rule that only the kernel can follow.
@@ -318,7 +335,7 @@ enum Routed {
 /// A route, and what leads to it.
 struct RoutedBy {
     prefix: IpPrefix,
-    way: Way,
+    destination: Destination,
     table: Option<u32>,
     rule: Option<String>,
 }
@@ -341,6 +358,6 @@ impl Kernel {
     ) -> Vec<String> {
         let Some(number) = routes.table(table) else { return Vec::new() };
         let list = routes.list(Key { address, table: number, len: prefix.len() });
-        list.map(|index| route(self, table, prefix, routes.body(index))).collect()
+        list.map(|index| route(self, table, prefix, routes.attributes(index))).collect()
     }
 }

@@ -11,7 +11,7 @@ use super::changes::Changes;
 use super::family::{Bits, family_of};
 use super::resolve::View;
 use super::routes::{Routes, USUAL};
-use super::table_writer::Side;
+use super::table_writer::TableWriter;
 use super::targets::Busy;
 
 /// What one call of [`Mirror::apply`] did.
@@ -90,15 +90,15 @@ fn remember(prefixes: &mut BTreeSet<IpPrefix>, prefix: IpPrefix) -> usize {
     }
 }
 
-impl<S: Side> Mirror<S> {
+impl<S: TableWriter> Mirror<S> {
     /// Writes what has changed, at most `prefixes_max` prefixes of it, so that the caller can look at other
     /// things in between. `now_ns` is any clock that goes on.
     pub fn apply(&mut self, now_ns: u64, prefixes_max: usize) -> Applied {
         self.gather();
         let mut edits = 0;
         let view = View { kernel: &self.kernel, ports: &self.ports };
-        let slots = self.targets.write_slots(&mut self.side, view);
-        let words = self.targets.write_words(&mut self.side, view);
+        let slots = self.targets.write_slots(&mut self.writer, view);
+        let words = self.targets.write_words(&mut self.writer, view);
         let mut is_busy = slots.is_err() || words.is_err();
         edits += slots.unwrap_or(0) + words.unwrap_or(0);
         for _ in 0..prefixes_max {
@@ -119,10 +119,10 @@ impl<S: Side> Mirror<S> {
         is_busy |= policy.is_err();
         edits += policy.unwrap_or(0);
         if self.changes.prefixes.len() == 0 {
-            self.targets.sweep(&mut self.side);
-            self.feed();
+            self.targets.sweep(&mut self.writer);
+            self.retry_starved();
         }
-        self.side.reclaim();
+        self.writer.reclaim();
         let pending = self.changes.len() + self.targets.pending() + self.policies.pending();
         self.statistics.applied(now_ns, edits, pending, is_busy);
         Applied { edits, pending, is_busy }
@@ -138,8 +138,8 @@ impl<S: Side> Mirror<S> {
         self.gather_further();
         let links = [
             std::mem::take(&mut self.changes.links),
-            std::mem::take(&mut self.kernel.v4.bodies.changed),
-            std::mem::take(&mut self.kernel.v6.bodies.changed),
+            std::mem::take(&mut self.kernel.v4.attribute_sets.changed),
+            std::mem::take(&mut self.kernel.v6.attribute_sets.changed),
         ];
         for link in links.into_iter().flatten() {
             self.targets.link_changed(link);
@@ -153,17 +153,17 @@ impl<S: Side> Mirror<S> {
     /// Makes a prefix lead to what the model says. Says whether anything was written.
     fn write_prefix(&mut self, prefix: IpPrefix) -> Result<bool, Busy> {
         let view = View { kernel: &self.kernel, ports: &self.ports };
-        let way = view.resolve(prefix);
-        let (side, targets) = (&mut self.side, &mut self.targets);
+        let destination = view.resolve(prefix);
+        let (writer, targets) = (&mut self.writer, &mut self.targets);
         let id = if prefix.len() == 0 {
             let family = family_of(prefix);
             let id = targets.default_of(family);
-            targets.set_default(side, view, family, way);
+            targets.set_default(writer, view, family, destination);
             Some(id)
         } else {
-            match way {
+            match destination {
                 None => None,
-                Some(way) => match targets.id_of(side, view, &way) {
+                Some(destination) => match targets.id_of(writer, view, &destination) {
                     Ok(Some(id)) => Some(id),
                     Ok(None) => {
                         self.prefixes.starve(prefix);
@@ -171,7 +171,7 @@ impl<S: Side> Mirror<S> {
                     }
                     Err(Busy) => {
                         // Perhaps some are held by what no prefix leads to any more.
-                        targets.sweep(side);
+                        targets.sweep(writer);
                         return Err(Busy);
                     }
                 },
@@ -179,8 +179,8 @@ impl<S: Side> Mirror<S> {
         };
         let is_starved = id == Some(targets.kernel()) && self.prefixes.starved.contains(&prefix);
         let edit = match id {
-            Some(id) => side.insert(prefix, id),
-            None => side.remove(prefix),
+            Some(id) => writer.insert(prefix, id),
+            None => writer.remove(prefix),
         };
         match edit {
             Ok(former) => {
@@ -203,10 +203,10 @@ impl<S: Side> Mirror<S> {
     }
 
     /// Tries again what could not have what it needs, if some was given back.
-    fn feed(&mut self) {
-        let has_freed = self.targets.feed();
+    fn retry_starved(&mut self) {
+        let has_freed = self.targets.retry_starved();
         if has_freed {
-            self.feed_further();
+            self.retry_starved_further();
         }
         let queue = &mut self.changes.prefixes;
         if has_freed {

@@ -12,8 +12,8 @@
  *
  * and makes sure that HEADERS bytes of the frame, or all if it is shorter, lie between `data` and `end`.
  */
-#ifndef MANYLANE_FAST_DECIDE_H
-#define MANYLANE_FAST_DECIDE_H
+#ifndef MANYLANE_PROGRAMS_DECIDE_H
+#define MANYLANE_PROGRAMS_DECIDE_H
 
 #include <bpf/bpf_endian.h>
 
@@ -56,9 +56,9 @@ struct packet {
 };
 
 /* Where a packet goes. */
-struct way {
+struct decision {
 	/* The number of the port that it came in by; of a VLAN's port, if it has a tag. */
-	__u32 entry;
+	__u32 ingress;
 	/* What follows is there when it is forwarded. */
 	__u32 is_ipv6;
 	const __u32 *record;
@@ -116,8 +116,8 @@ static __always_inline int is_group6(__u64 upper)
 }
 
 /* Whether an IPv4 source with this next hop may come in here. Never one of our own addresses (fib_validate_source); by
- * rp_filter, one to which the route leads out by the entry port, or anywhere when that is enough. */
-static __always_inline int leads_back(__u32 id, __u32 entry, __u32 flags)
+ * rp_filter, one to which the route leads out by the ingress port, or anywhere when that is enough. */
+static __always_inline int passes_reverse_path(__u32 id, __u32 ingress, __u32 flags)
 {
 	__u64 hop = LOAD(next_hops[id & (NEXT_HOPS - 1)]);
 	__u32 kind = hop & 0xff, number = hop >> 32;
@@ -130,35 +130,35 @@ static __always_inline int leads_back(__u32 id, __u32 entry, __u32 flags)
 	if (!(flags & RP_STRICT))
 		return kind == HOP_VIA || kind == HOP_CONNECTED || kind == HOP_GROUP;
 	if (kind == HOP_CONNECTED)
-		return number == entry;
+		return number == ingress;
 	if (kind != HOP_VIA)
 		return 0; /* Of a group, each member would have to be asked. */
 	number = LOAD(record_of[number & (SLOTS - 1)]) & (RECORDS - 1);
-	return number && LOAD(records[number * RECORD_WORDS + RECORD_PORT]) == entry;
+	return number && LOAD(records[number * RECORD_WORDS + RECORD_PORT]) == ingress;
 }
 
 /* Whether an IPv4 source may be one of our own addresses: a table of 8 KiB in place of that of all routes, for nearly
  * all packets that there are. */
-static __always_inline int may_be_ours(__u32 source)
+static __always_inline int may_be_local(__u32 source)
 {
 	__u32 bit = source * 0x9e3779b1 >> 16;
 
 	return LOAD(own4[bit / 64]) >> bit % 64 & 1;
 }
 
-static __noinline int comes_rightly(__u32 source, __u32 entry, __u32 flags)
+static __noinline int source_is_valid(__u32 source, __u32 ingress, __u32 flags)
 {
-	return leads_back(lookup4(bpf_ntohl(source)), entry, flags);
+	return passes_reverse_path(lookup4(bpf_ntohl(source)), ingress, flags);
 }
 
 /* The same by rules. The kernel asks them for a packet the other way, which came in where this one leaves. */
-static __noinline int comes_rightly_by_rules(const __u32 *header, __u32 exit, __u32 entry, __u32 flags, __u32 list)
+static __noinline int source_is_valid_by_rules(const __u32 *header, __u32 egress, __u32 ingress, __u32 flags, __u32 list)
 {
-	int id = by_rules4(header, exit, lookup4(bpf_ntohl(header[3])), list, 1);
+	int id = by_rules4(header, egress, lookup4(bpf_ntohl(header[3])), list, 1);
 
 	if (id < 0)
 		return id != -KERNEL_ROUTE && !(flags & (RP_STRICT | RP_LOOSE));
-	return kind_of(id) != HOP_KERNEL && leads_back(id, entry, flags);
+	return kind_of(id) != HOP_KERNEL && passes_reverse_path(id, ingress, flags);
 }
 
 /* Why a packet is the kernel's whose route leads to no neighbour. */
@@ -212,7 +212,7 @@ static __noinline int segment_len(void *context, __u32 protocol, __u32 at, __u32
 }
 
 /* What a group wants to know of the packet with this header, of `len` bytes. */
-static __always_inline void describe(struct flow *flow, const __u32 *header, int is_ipv6, __u32 len)
+static __always_inline void describe_flow(struct flow *flow, const __u32 *header, int is_ipv6, __u32 len)
 {
 	__u64 multipath = LOAD(control[CONTROL_MULTIPATH]);
 
@@ -234,11 +234,11 @@ static __always_inline void describe(struct flow *flow, const __u32 *header, int
 }
 
 /* From the route of the destination on: `id` is its next hop. The packet with this header has `len` bytes. */
-static __always_inline enum verdict leave(const struct packet *packet, struct way *way, __u32 flags, __u32 id,
+static __always_inline enum verdict route_out(const struct packet *packet, struct decision *decision, __u32 flags, __u32 id,
 					  const __u32 *header, int is_ipv6, __u32 len)
 {
 	__u64 hop = LOAD(next_hops[id & (NEXT_HOPS - 1)]);
-	__u32 kind = hop & 0xff, slot = hop >> 32, number, exit;
+	__u32 kind = hop & 0xff, slot = hop >> 32, number, egress;
 	const __u32 *record;
 
 	if (kind != HOP_VIA) {
@@ -249,7 +249,7 @@ static __always_inline enum verdict leave(const struct packet *packet, struct wa
 			return not_a_neighbour(kind);
 		if (!(LOAD(control[CONTROL_MULTIPATH]) & (is_ipv6 ? MULTIPATH_V6 : MULTIPATH_V4)))
 			return MULTIPATH;
-		describe(&flow, header, is_ipv6, len);
+		describe_flow(&flow, header, is_ipv6, len);
 		chosen = member(packet->context, &flow, slot);
 		if (chosen < 0)
 			return MULTIPATH;
@@ -263,16 +263,16 @@ static __always_inline enum verdict leave(const struct packet *packet, struct wa
 	if (!is_ipv6) {
 		__u32 list = LOAD(control[CONTROL_RULES]) & 0xffff;
 
-		if (list ? !comes_rightly_by_rules(header, LOAD(record[RECORD_EXIT]), way->entry, flags, list) :
-			   (flags & (RP_STRICT | RP_LOOSE) || may_be_ours(header[3])) &&
-				   !comes_rightly(header[3], way->entry, flags))
+		if (list ? !source_is_valid_by_rules(header, LOAD(record[RECORD_EGRESS]), decision->ingress, flags, list) :
+			   (flags & (RP_STRICT | RP_LOOSE) || may_be_local(header[3])) &&
+				   !source_is_valid(header[3], decision->ingress, flags))
 			return REVERSE_PATH;
 	}
-	exit = LOAD(record[RECORD_PORT]);
-	if (exit == way->entry && flags & (is_ipv6 ? REDIRECTS_V6 : REDIRECTS_V4))
+	egress = LOAD(record[RECORD_PORT]);
+	if (egress == decision->ingress && flags & (is_ipv6 ? REDIRECTS_V6 : REDIRECTS_V4))
 		return SAME_PORT;
-	if (!(LOAD(port_at(exit)[PORT_FLAGS]) & EXIT))
-		return EXIT_KERNEL;
+	if (!(LOAD(port_at(egress)[PORT_FLAGS]) & EGRESS))
+		return EGRESS_KERNEL;
 	if (packet->gso_size) {
 		__u32 is_part = !is_ipv6 && header[1] >> 16 & FRAGMENT_V4;
 		int largest = segment_len(packet->context, is_ipv6 ? header[1] >> 16 & 0xff : header[2] >> 8 & 0xff,
@@ -285,12 +285,12 @@ static __always_inline enum verdict leave(const struct packet *packet, struct wa
 	}
 	if (len > LOAD(record[RECORD_MTU]))
 		return TOO_BIG;
-	way->is_ipv6 = is_ipv6;
-	way->record = record;
+	decision->is_ipv6 = is_ipv6;
+	decision->record = record;
 	return FORWARDED;
 }
 
-static __always_inline enum verdict decide4(const struct packet *packet, struct way *way, __u32 flags)
+static __always_inline enum verdict decide4(const struct packet *packet, struct decision *decision, __u32 flags)
 {
 	const __u32 *header = packet->data + LINK_HEADER;
 	__u32 first, header_len, len, source, destination, list;
@@ -326,14 +326,14 @@ static __always_inline enum verdict decide4(const struct packet *packet, struct 
 	id = lookup4(bpf_ntohl(destination));
 	list = LOAD(control[CONTROL_RULES]) & 0xffff;
 	if (list) {
-		id = by_rules4(header, LOAD(port_at(way->entry)[PORT_INTERFACE]), id, list, 0);
+		id = by_rules4(header, LOAD(port_at(decision->ingress)[PORT_INTERFACE]), id, list, 0);
 		if (id < 0)
 			return -id;
 	}
-	return leave(packet, way, flags, id, header, 0, len);
+	return route_out(packet, decision, flags, id, header, 0, len);
 }
 
-static __always_inline enum verdict decide6(const struct packet *packet, struct way *way, __u32 flags)
+static __always_inline enum verdict decide6(const struct packet *packet, struct decision *decision, __u32 flags)
 {
 	const __u32 *header = packet->data + LINK_HEADER;
 	__u64 address[2], upper, lower;
@@ -366,48 +366,48 @@ static __always_inline enum verdict decide6(const struct packet *packet, struct 
 	id = lookup6(upper, lower);
 	list = LOAD(control[CONTROL_RULES]) >> LISTS_V6 & 0xffff;
 	if (list) {
-		id = by_rules6(header, LOAD(port_at(way->entry)[PORT_INTERFACE]), id, list);
+		id = by_rules6(header, LOAD(port_at(decision->ingress)[PORT_INTERFACE]), id, list);
 		if (id < 0)
 			return -id;
 	}
-	return leave(packet, way, flags, id, header, 1, len);
+	return route_out(packet, decision, flags, id, header, 1, len);
 }
 
-static __always_inline enum verdict decide(const struct packet *packet, struct way *way)
+static __always_inline enum verdict decide(const struct packet *packet, struct decision *decision)
 {
 	const __u8 *frame = packet->data;
-	const __u32 *entry;
+	const __u32 *ingress;
 	__u32 flags;
 	__u16 type;
 
-	way->entry = packet->interface < INTERFACES ? LOAD(port_of[packet->interface]) & (PORTS - 1) : 0;
-	flags = LOAD(port_at(way->entry)[PORT_FLAGS]);
-	if (!(flags & ENTRY))
-		return NOT_ENTRY;
+	decision->ingress = packet->interface < INTERFACES ? LOAD(port_of[packet->interface]) & (PORTS - 1) : 0;
+	flags = LOAD(port_at(decision->ingress)[PORT_FLAGS]);
+	if (!(flags & INGRESS))
+		return NOT_INGRESS;
 	if (NOW() >= LOAD(control[CONTROL_LEASE_TICKS]))
 		return LAPSED;
 	if (packet->is_tagged) {
-		__u32 row = way->entry * 2 + (packet->is_802_1ad != 0);
+		__u32 row = decision->ingress * 2 + (packet->is_802_1ad != 0);
 		__u32 port = LOAD(vlan_port[row * VLANS + (packet->vid & (VLANS - 1))]) & (PORTS - 1);
 
 		if (!port)
 			return UNKNOWN_VLAN;
-		way->entry = port;
+		decision->ingress = port;
 		flags = LOAD(port_at(port)[PORT_FLAGS]);
-		if (!(flags & ENTRY))
-			return NOT_ENTRY;
+		if (!(flags & INGRESS))
+			return NOT_INGRESS;
 	}
 	if ((void *)frame + LINK_HEADER > packet->end)
 		return MALFORMED;
-	entry = port_at(way->entry);
-	if (*(__u32 *)frame != LOAD(entry[PORT_MAC]) ||
-	    *(__u16 *)(frame + 4) != (LOAD(entry[PORT_MAC + 1]) & 0xffff))
+	ingress = port_at(decision->ingress);
+	if (*(__u32 *)frame != LOAD(ingress[PORT_MAC]) ||
+	    *(__u16 *)(frame + 4) != (LOAD(ingress[PORT_MAC + 1]) & 0xffff))
 		return frame[0] & 1 ? LINK_GROUP : NOT_FOR_US;
 	type = *(__u16 *)(frame + 12);
 	if (type == TYPE_IPV4)
-		return decide4(packet, way, flags);
+		return decide4(packet, decision, flags);
 	if (type == TYPE_IPV6)
-		return decide6(packet, way, flags);
+		return decide6(packet, decision, flags);
 	return NOT_IP;
 }
 

@@ -9,13 +9,13 @@
  * | failing           | port: flushes that failed, 0 = none    | `flush.bpf.c` adds, the daemon sets to 0      |
  * | flushed           | port * 2: frames lost by these; errno of the last | `flush.bpf.c`                      |
  * | sockets           | port * 64 + receive queue: a worker's AF_XDP socket | the daemon; the kernel takes out what is closed |
- * | lanes             | the same: which worker's, 0 = nobody's | the daemon                                   |
- * | beats             | worker * 8: the tick until which it is known to turn | that worker                     |
+ * | socket_workers             | the same: which worker's, 0 = nobody's | the daemon                                   |
+ * | heartbeats             | worker * 8: the tick until which it is known to turn | that worker                     |
  *
  * `devices` and `sockets` are maps, not memory: the loader puts the map's own address in.
  */
-#ifndef MANYLANE_FAST_DEVICES_H
-#define MANYLANE_FAST_DEVICES_H
+#ifndef MANYLANE_PROGRAMS_DEVICES_H
+#define MANYLANE_PROGRAMS_DEVICES_H
 
 #include "tables.h"
 
@@ -23,15 +23,15 @@
 /* Receive queues of a port that workers can have; workers, of whom the first is nobody, each with a line of its own. */
 #define QUEUES 64
 #define WORKERS 128
-#define BEAT_WORDS 8
+#define HEARTBEAT_WORDS 8
 
 extern char devices[];
 extern __u64 driver_counters[];
 extern __u64 failing[PORTS];
 extern __u64 flushed[PORTS * 2];
 extern char sockets[];
-extern const __u16 lanes[PORTS * QUEUES];
-extern const __u64 beats[WORKERS * BEAT_WORDS];
+extern const __u16 socket_workers[PORTS * QUEUES];
+extern const __u64 heartbeats[WORKERS * HEARTBEAT_WORDS];
 
 /* Numbers. The second may be 0, which no address is unless it says so. */
 extern const char driver_counters_words[];
@@ -40,21 +40,21 @@ extern const char takes_pieces[] __attribute__((weak));
 extern const char worker_bytes[];
 
 /* Flags of a port, beside those of `tables.h`. */
-#define DRIVER_ENTRY 256
-#define DRIVER_EXIT 512
+#define DRIVER_INGRESS 256
+#define DRIVER_EGRESS 512
 /* It takes frames in pieces (NDO_XMIT_SG). */
-#define DRIVER_EXIT_PIECES 2048
+#define DRIVER_EGRESS_PIECES 2048
 /* What comes in goes to workers; they have sockets to send by. */
-#define WORKERS_ENTRY 4096
-#define WORKERS_EXIT 8192
+#define WORKERS_INGRESS 4096
+#define WORKERS_EGRESS 8192
 
-/* Places of driver_counters: in the entry port's row, and in the exit port's. */
+/* Places of driver_counters: in the ingress port's row, and in the egress port's. */
 #define DRIVER_PACKETS_IN 0
 #define DRIVER_BYTES_IN 1
 #define DRIVER_PACKETS_OUT 2
 #define DRIVER_BYTES_OUT 3
 #define DRIVER_REFUSED 4
-/* In the entry port's row: handed to workers, and passed on since the queue's worker did not turn. */
+/* In the ingress port's row: handed to workers, and passed on since the queue's worker did not turn. */
 #define WORKERS_PACKETS 5
 #define WORKERS_BYTES 6
 #define WORKERS_ABSENT 7

@@ -8,13 +8,13 @@
 // | a frame                                       | why it is passed on                                     |
 // |-----------------------------------------------|---------------------------------------------------------|
 // | with a tag in its bytes                       | its type is none of IP: the other one sees the tag      |
-// | whose exit is a VLAN, or any port that is not DRIVER_EXIT | such a device takes none from here, or loses them |
-// | in several pieces, for an exit that takes one | the same                                                |
-// | whose exit has just lost frames (`failing`)   | until the daemon has looked why                         |
+// | whose egress is a VLAN, or any port that is not DRIVER_EGRESS | such a device takes none from here, or loses them |
+// | in several pieces, for an egress that takes one | the same                                                |
+// | whose egress has just lost frames (`failing`)   | until the daemon has looked why                         |
 //
 // Where the port is the workers', it is `workers.h` that says what becomes of a frame that would be forwarded.
 //
-// The redirect is asked for first, and the frame written only when it is granted: an exit that is not in the map
+// The redirect is asked for first, and the frame written only when it is granted: an egress that is not in the map
 // any more costs nothing. A tag that the device took off is not seen: the daemon sees to it that there are none.
 //
 // Built as `ingress.bpf.c`, to `driver.bpf.o`.
@@ -42,8 +42,8 @@ int forward(struct xdp_md *xdp)
 		.context = xdp,
 		.interface = xdp->ingress_ifindex,
 	};
-	struct way way = {};
-	__u32 entry, exit, flags;
+	struct decision decision = {};
+	__u32 ingress, egress, flags;
 	const __u32 *port;
 
 	packet.len = packet.end - packet.data;
@@ -53,43 +53,43 @@ int forward(struct xdp_md *xdp)
 	// The headers of a frame in pieces may be in the second.
 	if (packet.data + HEADERS > packet.end && packet.len > (__u64)(packet.end - packet.data))
 		return XDP_PASS;
-	if (decide(&packet, &way) != FORWARDED)
+	if (decide(&packet, &decision) != FORWARDED)
 		return XDP_PASS;
-	entry = LOAD(port_at(way.entry)[PORT_FLAGS]);
-	if (!(entry & (DRIVER_ENTRY | WORKERS_ENTRY)))
+	ingress = LOAD(port_at(decision.ingress)[PORT_FLAGS]);
+	if (!(ingress & (DRIVER_INGRESS | WORKERS_INGRESS)))
 		return XDP_PASS;
-	exit = LOAD(way.record[RECORD_PORT]) & (PORTS - 1);
-	port = port_at(exit);
+	egress = LOAD(decision.record[RECORD_PORT]) & (PORTS - 1);
+	port = port_at(egress);
 	flags = LOAD(port[PORT_FLAGS]);
 	// The record may be older than the port: then the port has another device.
-	if (LOAD(port[PORT_INTERFACE]) != LOAD(way.record[RECORD_EXIT]))
+	if (LOAD(port[PORT_INTERFACE]) != LOAD(decision.record[RECORD_EGRESS]))
 		return XDP_PASS;
-	if (entry & WORKERS_ENTRY) {
-		if (!(flags & WORKERS_EXIT) || to_worker(xdp->rx_queue_index, way.entry, packet.len) != XDP_REDIRECT)
+	if (ingress & WORKERS_INGRESS) {
+		if (!(flags & WORKERS_EGRESS) || to_worker(xdp->rx_queue_index, decision.ingress, packet.len) != XDP_REDIRECT)
 			return XDP_PASS;
-		may_sample(xdp, way.entry, FORWARDED, BY_WORKERS, packet.len);
+		may_sample(xdp, decision.ingress, FORWARDED, BY_WORKERS, packet.len);
 		return XDP_REDIRECT;
 	}
-	if (!(flags & DRIVER_EXIT) || LOAD(failing[exit]))
+	if (!(flags & DRIVER_EGRESS) || LOAD(failing[egress]))
 		return XDP_PASS;
-	if (NUMBER(takes_pieces) && packet.len > (__u64)(packet.end - packet.data) && !(flags & DRIVER_EXIT_PIECES))
+	if (NUMBER(takes_pieces) && packet.len > (__u64)(packet.end - packet.data) && !(flags & DRIVER_EGRESS_PIECES))
 		return XDP_PASS;
-	if (bpf_redirect_map(&devices, exit, XDP_PASS) != XDP_REDIRECT) {
-		count_one(exit, DRIVER_REFUSED);
+	if (bpf_redirect_map(&devices, egress, XDP_PASS) != XDP_REDIRECT) {
+		count_one(egress, DRIVER_REFUSED);
 		return XDP_PASS;
 	}
-	may_sample(xdp, way.entry, FORWARDED, BY_DRIVER, packet.len);
+	may_sample(xdp, decision.ingress, FORWARDED, BY_DRIVER, packet.len);
 	// They are there: `decide` has looked, and the verifier wants to see it.
-	if (way.is_ipv6) {
+	if (decision.is_ipv6) {
 		if (packet.data + LINK_HEADER + HEADER_V6 > packet.end)
 			return XDP_DROP;
-		rewrite6(packet.data, way.record);
+		rewrite6(packet.data, decision.record);
 	} else {
 		if (packet.data + LINK_HEADER + HEADER_V4 > packet.end)
 			return XDP_DROP;
-		rewrite4(packet.data, way.record);
+		rewrite4(packet.data, decision.record);
 	}
-	count_forwarded(way.entry, exit, packet.len);
+	count_forwarded(decision.ingress, egress, packet.len);
 	return XDP_REDIRECT;
 }
 

@@ -1,13 +1,13 @@
-//! The driver tier: the same decision in the driver itself (XDP), in front of [`Fast`](super::Fast)'s program.
+//! The driver tier: the same decision in the driver itself (XDP), in front of [`IngressProgram`](super::IngressProgram)'s program.
 //!
 //! | memory          | who writes                                     | who reads                    |
 //! |-----------------|------------------------------------------------|------------------------------|
-//! | devices         | the daemon ([`Driver::set_device`])            | the program, by the exit's port |
+//! | devices         | the daemon ([`Driver::set_device`])            | the program, by the egress's port |
 //! | counters        | the program, each CPU its own rows             | anybody ([`DriverCounters`]) |
-//! | sockets, lanes, beats | who runs workers (`workers.rs`)          | the program, by the entry's port and queue |
-//! | failing         | the program that hears of flushes; the daemon sets it to 0 | the program, by the exit's port |
+//! | sockets, socket_workers, heartbeats | who runs workers (`workers.rs`)          | the program, by the ingress's port and queue |
+//! | failing         | the program that flush_program of flushes; the daemon sets it to 0 | the program, by the egress's port |
 //!
-//! A frame is forwarded if the daemon has said so of both ports: bits [`DRIVER_ENTRY`] and [`DRIVER_EXIT`] of their
+//! A frame is forwarded if the daemon has said so of both ports: bits [`DRIVER_INGRESS`] and [`DRIVER_EGRESS`] of their
 //! flags. All others are passed on unchanged, to be judged, counted, and maybe forwarded, by the program at tcx.
 
 use std::io;
@@ -28,11 +28,11 @@ use manylane_io::bpf::{BpfError, Complaint};
 use manylane_io::interface::Interface;
 
 /// A port's flag: what comes in may be forwarded here.
-pub const DRIVER_ENTRY: u32 = 256;
+pub const DRIVER_INGRESS: u32 = 256;
 /// A port's flag: its device takes redirected frames.
-pub const DRIVER_EXIT: u32 = 512;
+pub const DRIVER_EGRESS: u32 = 512;
 /// A port's flag: also such as are in several pieces of memory.
-pub const DRIVER_EXIT_PIECES: u32 = 2048;
+pub const DRIVER_EGRESS_PIECES: u32 = 2048;
 
 /// What the program returns for a frame that it passes on (`XDP_PASS`).
 pub const PASS: i32 = 2;
@@ -49,8 +49,8 @@ pub struct Driver {
     counters: DriverCounters,
     failing: WordsMut<u64>,
     flushed: Words<u64>,
-    /// What hears of flushes, or why it does not.
-    hears: io::Result<OwnedFd>,
+    /// What flush_program of flushes, or why it does not.
+    flush_program: io::Result<OwnedFd>,
     /// Until somebody takes it.
     workers: Option<Workers>,
 }
@@ -133,7 +133,7 @@ impl Driver {
             counters: DriverCounters { words: counters.reader(), cpus },
             failing,
             flushed: flushed.reader(),
-            hears: flush::hear(meant),
+            flush_program: flush::attach(meant),
             workers: Some(workers),
         })
     }
@@ -164,8 +164,8 @@ impl Driver {
     }
 
     /// Why failures of devices are not heard of, if they are not.
-    pub fn is_deaf(&self) -> Option<&io::Error> {
-        self.hears.as_ref().err()
+    pub fn flush_error(&self) -> Option<&io::Error> {
+        self.flush_program.as_ref().err()
     }
 
     /// Whether the device of a port has refused frames since it was last forgiven. Nothing is sent there since.
@@ -180,7 +180,7 @@ impl Driver {
     }
 
     /// Lets frames go there again.
-    pub fn forgive(&mut self, port: u16) {
+    pub fn clear_failure(&mut self, port: u16) {
         if usize::from(port) < PORTS {
             self.failing.store(port.into(), 0);
         }

@@ -7,8 +7,8 @@
  * Nothing here branches on what is found but to leave a loop: with a branch on each comparison the verifier
  * would walk every way through the searches.
  */
-#ifndef MANYLANE_FAST_FIB_H
-#define MANYLANE_FAST_FIB_H
+#ifndef MANYLANE_PROGRAMS_FIB_H
+#define MANYLANE_PROGRAMS_FIB_H
 
 #include "tables.h"
 
@@ -28,7 +28,7 @@
 #define LEAF (1u << 31)
 #define INDEX (1u << 30)
 #define HOST (1u << 29)
-#define WAY_NUMBER ((1u << 27) - 1)
+#define NUMBER_BITS ((1u << 27) - 1)
 #define LEAF_WORDS 8
 #define LEAF_KEYS 5
 #define INDEX_WORDS 16
@@ -58,7 +58,7 @@ static __noinline __u32 in_list4(__u32 address, __u32 number)
 
 		if (middle >= NUMBER(ranges4_words))
 			return 0;
-		/* All ones if the entry begins at the address or before, else nothing. */
+		/* All ones if the ingress begins at the address or before, else nothing. */
 		at += half & (__u64)((__s64)((LOAD(ranges4[middle]) >> 16) - low - 1) >> 63);
 		left -= half;
 	}
@@ -98,10 +98,10 @@ static __always_inline __u32 lookup4(__u32 address)
 	return word & (NEXT_HOPS - 1);
 }
 
-/* The word of the leaf that `way` leads to, for one half of an address. */
-static __always_inline __u32 in_leaf6(__u32 way, __u64 key)
+/* The word of the leaf that `word` leads to, for one half of an address. */
+static __always_inline __u32 in_leaf6(__u32 word, __u64 key)
 {
-	__u64 at = (__u64)(way & WAY_NUMBER) * LEAF_WORDS;
+	__u64 at = (__u64)(word & NUMBER_BITS) * LEAF_WORDS;
 	__u32 number;
 
 	BOUNDED(at);
@@ -122,49 +122,49 @@ static __always_inline __u32 in_leaf6(__u32 way, __u64 key)
 
 /* Through one half of an address: `left` begins with those of its bits that are not used yet. The word that
  * comes back leads on to the other half if it says so. */
-static __always_inline __u32 walk6(__u32 way, __u64 key, __u64 left, int steps)
+static __always_inline __u32 walk6(__u32 word, __u64 key, __u64 left, int steps)
 {
 	int step;
 
-	way &= ~HOST;
+	word &= ~HOST;
 #pragma unroll 1
-	for (step = 0; step < steps && (way & (INDEX | HOST)) == INDEX; step++) {
-		__u32 stride = (way >> 27 & 3) * 4;
-		__u64 at = (__u64)(way & WAY_NUMBER) * INDEX_WORDS + (left >> 1 >> (63 - stride));
+	for (step = 0; step < steps && (word & (INDEX | HOST)) == INDEX; step++) {
+		__u32 stride = (word >> 27 & 3) * 4;
+		__u64 at = (__u64)(word & NUMBER_BITS) * INDEX_WORDS + (left >> 1 >> (63 - stride));
 
 		BOUNDED(at);
 		if (at >= NUMBER(index6_words))
 			return 0;
-		way = LOAD(index6[at]);
+		word = LOAD(index6[at]);
 		left <<= stride;
 	}
-	return (way & (LEAF | HOST)) == LEAF ? in_leaf6(way, key) : way;
+	return (word & (LEAF | HOST)) == LEAF ? in_leaf6(word, key) : word;
 }
 
 /* Out of line: few networks have routes longer than /64. */
-static __noinline __u32 in_host6(__u32 way, __u64 lower)
+static __noinline __u32 in_host6(__u32 word, __u64 lower)
 {
-	return walk6(way, lower, lower, STEPS_LOWER);
+	return walk6(word, lower, lower, STEPS_LOWER);
 }
 
 /* Out of line: where a bucket has longer routes. */
-static __noinline __u32 in_tree6(__u32 way, __u64 upper, __u64 lower)
+static __noinline __u32 in_tree6(__u32 word, __u64 upper, __u64 lower)
 {
-	way = walk6(way, upper, upper << (upper >> 61 == 1 ? 24 : 16), STEPS_UPPER);
-	return way & HOST ? in_host6(way, lower) : way;
+	word = walk6(word, upper, upper << (upper >> 61 == 1 ? 24 : 16), STEPS_UPPER);
+	return word & HOST ? in_host6(word, lower) : word;
 }
 
 /* The next hop of an IPv6 address, by its halves in the host's byte order. */
 static __always_inline __u32 lookup6(__u64 upper, __u64 lower)
 {
-	__u32 bucket, way;
+	__u32 bucket, word;
 
 	if (upper >> 61 == 1)
 		bucket = upper >> 40 & (GLOBAL_BUCKETS - 1);
 	else
 		bucket = GLOBAL_BUCKETS + (upper >> 48);
-	way = LOAD(direct6[bucket]);
-	return way & (LEAF | INDEX | HOST) ? in_tree6(way, upper, lower) : way;
+	word = LOAD(direct6[bucket]);
+	return word & (LEAF | INDEX | HOST) ? in_tree6(word, upper, lower) : word;
 }
 
 #endif

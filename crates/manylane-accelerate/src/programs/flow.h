@@ -15,8 +15,8 @@
  * Whoever includes this says how bytes are loaded that may not be where the program can see them:
  * LOAD_BYTES(context, at, to, len), 0 if they were.
  */
-#ifndef MANYLANE_FAST_FLOW_H
-#define MANYLANE_FAST_FLOW_H
+#ifndef MANYLANE_PROGRAMS_FLOW_H
+#define MANYLANE_PROGRAMS_FLOW_H
 
 #include "tables.h"
 

@@ -12,7 +12,7 @@ use manylane_io::bpf::object::{self, Meant};
 
 /// Loads the program and lets it hear, for devices of the calling thread's network namespace. Returns what it is
 /// attached by.
-pub(super) fn hear(table: impl Fn(&str) -> Option<Meant>) -> io::Result<OwnedFd> {
+pub(super) fn attach(table: impl Fn(&str) -> Option<Meant>) -> io::Result<OwnedFd> {
     let numbers = Numbers::read()?;
     let meant = |name: &str| table(name).or_else(|| numbers.meant(name).map(Meant::Number));
     let code = object::code(OBJECT, SECTION, meant)?;

@@ -5,7 +5,7 @@
 // is over.
 //
 // TCX_NEXT, never TCX_PASS, for the kernel: that would skip the operator's filters. What leaves has the queues
-// of the exit in front of it (`bpf_redirect` to egress), 64 KiB segments and partial checksums as they came.
+// of the egress in front of it (`bpf_redirect` to egress), 64 KiB segments and partial checksums as they came.
 //
 // Built by `ci.sh bpf`, from this folder, as ../xsk.bpf.c says with `-mcpu=v3` before `-target`: without it
 // each 32-bit comparison would take shifts. To `ingress.bpf.o`, by which `object.rs` makes the program: the
@@ -68,23 +68,23 @@ static __always_inline __u64 *row(__u64 *rows, __u32 port)
 	return &rows[(port & (PORTS - 1)) * PLACES];
 }
 
-static __always_inline int next(__u32 entry, __u32 verdict)
+static __always_inline int next(__u32 ingress, __u32 verdict)
 {
 	__u64 *all = rows();
 
 	if (all)
-		row(all, entry)[verdict & (PLACES - 1)]++;
+		row(all, ingress)[verdict & (PLACES - 1)]++;
 	return NEXT;
 }
 
-static __always_inline void count_forwarded(__u32 entry, __u32 exit, __u64 len)
+static __always_inline void count_forwarded(__u32 ingress, __u32 egress, __u64 len)
 {
 	__u64 *all = rows(), *in, *out;
 
 	if (!all)
 		return;
-	in = row(all, entry);
-	out = row(all, exit);
+	in = row(all, ingress);
+	out = row(all, egress);
 	in[FORWARDED]++;
 	in[PLACE_BYTES_IN] += len;
 	out[PLACE_PACKETS_OUT]++;
@@ -102,7 +102,7 @@ int forward(struct __sk_buff *skb)
 		.len = skb->len,
 		.gso_size = skb->gso_size,
 	};
-	struct way way = {};
+	struct decision decision = {};
 	enum verdict verdict;
 	void *frame, *limit;
 
@@ -113,29 +113,29 @@ int forward(struct __sk_buff *skb)
 		packet.end = end(skb);
 	}
 	read_tag(skb, &packet);
-	verdict = decide(&packet, &way);
-	may_sample(skb, way.entry, verdict, verdict == FORWARDED ? BY_INGRESS : BY_KERNEL, packet.len);
+	verdict = decide(&packet, &decision);
+	may_sample(skb, decision.ingress, verdict, verdict == FORWARDED ? BY_INGRESS : BY_KERNEL, packet.len);
 	if (verdict != FORWARDED)
-		return next(way.entry, verdict);
+		return next(decision.ingress, verdict);
 
 	// The tag is not in the bytes: it goes without moving any.
 	if (packet.is_tagged && bpf_skb_vlan_pop(skb))
-		return next(way.entry, UNKNOWN_VLAN);
+		return next(decision.ingress, UNKNOWN_VLAN);
 	frame = data(skb);
 	limit = end(skb);
-	if (way.is_ipv6) {
+	if (decision.is_ipv6) {
 		if (frame + LINK_HEADER + HEADER_V6 > limit)
 			return DROP; // It was there a moment ago.
-		rewrite6(frame, way.record);
-		bpf_csum_update(skb, ~(__u32)AGED_V6);
+		rewrite6(frame, decision.record);
+		bpf_csum_update(skb, ~(__u32)DECREMENT_V6);
 	} else {
 		if (frame + LINK_HEADER + HEADER_V4 > limit)
 			return DROP;
 		skb->priority = priority4(*(__u8 *)(frame + LINK_HEADER + 1));
-		rewrite4(frame, way.record);
+		rewrite4(frame, decision.record);
 	}
-	count_forwarded(way.entry, LOAD(way.record[RECORD_PORT]), packet.len);
-	return bpf_redirect(LOAD(way.record[RECORD_EXIT]), 0);
+	count_forwarded(decision.ingress, LOAD(decision.record[RECORD_PORT]), packet.len);
+	return bpf_redirect(LOAD(decision.record[RECORD_EGRESS]), 0);
 }
 
 char _license[] SEC("license") = "Dual MIT/GPL";

@@ -21,7 +21,7 @@
 //! | `driver.bpf.c`      | the program for drivers (XDP), in front of it; `driver.rs`, `devices.rs` |
 //! | `workers.h`, `rows.h` | what goes up to workers, and what is counted; `workers.rs` |
 //! | `sample.h`          | some packets' headers, for who asks which flows there are; `samples.rs` |
-//! | `flush.bpf.c`       | hears of devices that refuse frames; `flush.rs`, `btf.rs`          |
+//! | `flush.bpf.c`       | flush_program of devices that refuse frames; `flush.rs`, `btf.rs`          |
 //! | `trial.bpf.c`       | the same for test runs that say what tag there was                 |
 //! | `object.rs`         | from the object to the program                                     |
 //! | `memory.rs`         | the tables' maps                                                   |
@@ -61,15 +61,17 @@ use manylane_io::interface::Interface;
 pub use attach::{AttachError, Attached, Link, attached, attached_egress, program_name};
 pub use counters::Counters;
 pub use driver::{
-    DRIVER_ENTRY, DRIVER_EXIT, DRIVER_EXIT_PIECES, DRIVER_NAME, Driver, DriverCounters, DriverRow,
-    Failure, PASS, REDIRECTED, WORKER_FRAME,
+    DRIVER_EGRESS, DRIVER_EGRESS_PIECES, DRIVER_INGRESS, DRIVER_NAME, Driver, DriverCounters,
+    DriverRow, Failure, PASS, REDIRECTED, WORKER_FRAME,
 };
 pub use grace::Grace;
 pub use memory::{Sizes, Tables};
 pub use samples::{Sample, SampledBy, Samples};
 pub use ticks::Ticks;
 pub use trial::{Tried, TryOptions};
-pub use workers::{Beat, Lanes, QUEUES, WORKERS_ENTRY, WORKERS_EXIT, WORKERS_MAX, Workers};
+pub use workers::{
+    Heartbeat, QUEUES, SocketMap, WORKERS_EGRESS, WORKERS_INGRESS, WORKERS_MAX, Workers,
+};
 
 /// What the program returns for a packet that is left to the next one, and to the kernel (`TCX_NEXT`).
 pub const NEXT: i32 = -1;
@@ -81,7 +83,7 @@ pub const REDIRECT: i32 = 7;
 pub const NAME: &str = "manylane_fwd";
 
 /// The program, loaded, with its tables; on those interfaces that somebody holds a [`Link`] of.
-pub struct Fast {
+pub struct IngressProgram {
     program: OwnedFd,
     id: u32,
     counters: Counters,
@@ -91,15 +93,15 @@ pub struct Fast {
     samples: Option<Samples>,
 }
 
-impl Fast {
+impl IngressProgram {
     /// Makes the tables, all words 0, and loads the program. It leaves every packet to the kernel until there are a
     /// port and a lease.
-    pub fn load(sizes: &Sizes) -> Result<(Fast, Tables), BpfError> {
-        Fast::load_object(OBJECT, sizes)
+    pub fn load(sizes: &Sizes) -> Result<(IngressProgram, Tables), BpfError> {
+        IngressProgram::load_object(OBJECT, sizes)
     }
 
     /// Loads the program from another object made of the same source, to hold the two against each other.
-    pub fn load_object(object: &[u8], sizes: &Sizes) -> Result<(Fast, Tables), BpfError> {
+    pub fn load_object(object: &[u8], sizes: &Sizes) -> Result<(IngressProgram, Tables), BpfError> {
         let load = |source: io::Error| failed("load", source);
         let cpus = maps::cpus().map_err(load)?;
         let (maps, tables, [counters, samples]) = memory::create(sizes, cpus)?;
@@ -115,7 +117,7 @@ impl Fast {
             }
         })?;
         let grace = Grace::new().map_err(load)?;
-        let fast = Fast {
+        let fast = IngressProgram {
             samples: Some(Samples::new(samples, cpus, grace.another())),
             id: attach::id(&program).map_err(load)?,
             program,
@@ -185,17 +187,17 @@ impl Fast {
         let before: Vec<_> = all().collect();
         let options = TryOptions { repeat: 1, ..*options };
         let (action, frame, priority) = self.try_packet(frame, &options)?;
-        let (mut counted, mut exit) = (None, None);
+        let (mut counted, mut egress) = (None, None);
         for (port, (before, after)) in (0..).zip(before.iter().zip(all())) {
             for place in (0..VERDICTS).filter(|&place| after[place] != before[place]) {
                 assert!(counted.replace((port, place as u8)).is_none(), "another packet came in");
             }
-            if after[LEFT_BY] != before[LEFT_BY] {
-                exit = Some(port);
+            if after[EGRESS_PACKETS] != before[EGRESS_PACKETS] {
+                egress = Some(port);
             }
         }
-        let (entry, verdict) = counted.expect("every packet is counted");
-        Ok(Tried { action, verdict, entry, exit, frame, priority })
+        let (ingress, verdict) = counted.expect("every packet is counted");
+        Ok(Tried { action, verdict, ingress, egress, frame, priority })
     }
 
     /// Nanoseconds that the program takes for a frame, on average of so many runs. What it forwards is another frame
@@ -214,7 +216,7 @@ fn failed(step: &'static str, source: io::Error) -> BpfError {
 /// Places of verdicts; bytes and packets that left by a port are behind them.
 const VERDICTS: usize = 29;
 /// The place of the packets that left by a port.
-const LEFT_BY: usize = 30;
+const EGRESS_PACKETS: usize = 30;
 
 const PROGRAM: &str = "the program that forwards";
 const NEEDS: &str = "Linux 6.6 (tcx)";

@@ -3,13 +3,13 @@
  * What forwarding does to a packet: its link header is the record's, and it is one hop older. The headers are
  * there: `decide` has looked.
  */
-#ifndef MANYLANE_FAST_REWRITE_H
-#define MANYLANE_FAST_REWRITE_H
+#ifndef MANYLANE_PROGRAMS_REWRITE_H
+#define MANYLANE_PROGRAMS_REWRITE_H
 
 #include "decide.h"
 
 /* What the sum of an IPv6 packet becomes less by: one of the lower byte of its second word of 32 bits. */
-#define AGED_V6 bpf_htons(1)
+#define DECREMENT_V6 bpf_htons(1)
 
 /* Writes the 12 bytes of Ethernet addresses. */
 static __always_inline void write_addresses(void *frame, const __u32 *record)

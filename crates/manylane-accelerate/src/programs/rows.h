@@ -2,8 +2,8 @@
 /*
  * What the program in the driver counts.
  */
-#ifndef MANYLANE_FAST_ROWS_H
-#define MANYLANE_FAST_ROWS_H
+#ifndef MANYLANE_PROGRAMS_ROWS_H
+#define MANYLANE_PROGRAMS_ROWS_H
 
 #include <bpf/bpf_helpers.h>
 
@@ -30,27 +30,27 @@ static __always_inline void count_one(__u32 port, __u32 place)
 		row(all, port)[place & (DRIVER_PLACES - 1)]++;
 }
 
-static __always_inline void count_forwarded(__u32 entry, __u32 exit, __u64 len)
+static __always_inline void count_forwarded(__u32 ingress, __u32 egress, __u64 len)
 {
 	__u64 *all = rows(), *in, *out;
 
 	if (!all)
 		return;
-	in = row(all, entry);
-	out = row(all, exit);
+	in = row(all, ingress);
+	out = row(all, egress);
 	in[DRIVER_PACKETS_IN]++;
 	in[DRIVER_BYTES_IN] += len;
 	out[DRIVER_PACKETS_OUT]++;
 	out[DRIVER_BYTES_OUT] += len;
 }
 
-static __always_inline void count_handed(__u32 entry, __u64 len)
+static __always_inline void count_handed(__u32 ingress, __u64 len)
 {
 	__u64 *all = rows(), *in;
 
 	if (!all)
 		return;
-	in = row(all, entry);
+	in = row(all, ingress);
 	in[WORKERS_PACKETS]++;
 	in[WORKERS_BYTES] += len;
 }

@@ -7,8 +7,8 @@
  * All of it is out of line: where there are only the usual rules, it costs one load of a word that is in the
  * line of the lease.
  */
-#ifndef MANYLANE_FAST_RULES_H
-#define MANYLANE_FAST_RULES_H
+#ifndef MANYLANE_PROGRAMS_RULES_H
+#define MANYLANE_PROGRAMS_RULES_H
 
 #include <bpf/bpf_endian.h>
 
@@ -75,14 +75,14 @@ static __always_inline __u32 kind_of(__u32 id)
 /* What of a packet is not as a rule says. */
 static __always_inline __u64 differs(const struct query *query, const __u64 *rule, __u64 head)
 {
-	__u64 entry = LOAD(rule[RULE_ENTRY]);
+	__u64 ingress = LOAD(rule[RULE_INGRESS]);
 	__u64 other = (query->from[0] ^ LOAD(rule[RULE_FROM])) & LOAD(rule[RULE_FROM_MASK]);
 
 	other |= (query->from[1] ^ LOAD(rule[RULE_FROM + 1])) & LOAD(rule[RULE_FROM_MASK + 1]);
 	other |= (query->to[0] ^ LOAD(rule[RULE_TO])) & LOAD(rule[RULE_TO_MASK]);
 	other |= (query->to[1] ^ LOAD(rule[RULE_TO + 1])) & LOAD(rule[RULE_TO_MASK + 1]);
 	other |= (query->tos ^ head >> 24) & (head >> 32 & 0xff);
-	return entry ? other | (entry ^ query->interface) : other;
+	return ingress ? other | (ingress ^ query->interface) : other;
 }
 
 /* The next hop by the rules of a list; a verdict below 0, if they lead to none. */

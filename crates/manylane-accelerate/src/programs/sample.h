@@ -4,8 +4,8 @@
  * its lower byte says that one packet in two to the power of it is noted, and the rest is another number each time: so
  * nobody has to empty the places of a CPU, and when they are full no more is noted.
  */
-#ifndef MANYLANE_FAST_SAMPLE_H
-#define MANYLANE_FAST_SAMPLE_H
+#ifndef MANYLANE_PROGRAMS_SAMPLE_H
+#define MANYLANE_PROGRAMS_SAMPLE_H
 
 #include "tables.h"
 
@@ -55,11 +55,11 @@ static __noinline int sample(void *context, __u64 what)
 	return 0;
 }
 
-/* A packet of `len` bytes that came in by port `entry`, and what becomes of it. */
-static __always_inline void may_sample(void *context, __u32 entry, __u32 verdict, __u32 by, __u32 len)
+/* A packet of `len` bytes that came in by port `ingress`, and what becomes of it. */
+static __always_inline void may_sample(void *context, __u32 ingress, __u32 verdict, __u32 by, __u32 len)
 {
 	if (LOAD(samples[0]))
-		sample(context, (entry & 0xff) | (verdict & 0xff) << 8 | by << 16 | (__u64)len << 32);
+		sample(context, (ingress & 0xff) | (verdict & 0xff) << 8 | by << 16 | (__u64)len << 32);
 }
 
 #endif

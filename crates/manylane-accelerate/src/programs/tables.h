@@ -28,8 +28,8 @@
  * | counters                                  | (cpu * 256 + port) * 32 + place: written here           |
  * | samples                                   | 8 + (cpu * 65 + 1 + sample) * 8: written here (`sample.h`) |
  */
-#ifndef MANYLANE_FAST_TABLES_H
-#define MANYLANE_FAST_TABLES_H
+#ifndef MANYLANE_PROGRAMS_TABLES_H
+#define MANYLANE_PROGRAMS_TABLES_H
 
 #include <linux/types.h>
 
@@ -111,7 +111,7 @@ extern const char groups4_words[], ranges4_words[], index6_words[], leaves6_word
 
 /* Words of a rule. Addresses are two words, an IPv4 one the upper half of the first. */
 #define RULE_HEAD 0 /* Action, flags, table from bit 16, type of service from bit 24; from bit 32 its mask. */
-#define RULE_ENTRY 1 /* The interface that packets came in by; 0 for any. */
+#define RULE_INGRESS 1 /* The interface that packets came in by; 0 for any. */
 #define RULE_FROM 2
 #define RULE_FROM_MASK 4
 #define RULE_TO 6
@@ -133,7 +133,7 @@ enum action {
 #define RANGE_ID 2 /* A next-hop id, 0 for none. */
 
 /* Words of a record. */
-#define RECORD_EXIT 0
+#define RECORD_EGRESS 0
 #define RECORD_PORT 1
 #define RECORD_MTU 2
 #define RECORD_FLAGS 3
@@ -147,8 +147,8 @@ enum action {
 #define PORT_MAC 2 /* Four bytes, then two. */
 
 /* Flags of a port. */
-#define ENTRY 1
-#define EXIT 2
+#define INGRESS 1
+#define EGRESS 2
 #define FORWARDING_V4 4
 #define FORWARDING_V6 8
 #define RP_STRICT 16
@@ -156,7 +156,7 @@ enum action {
 #define REDIRECTS_V4 64
 #define REDIRECTS_V6 128
 
-/* What becomes of a packet, and where that is counted in its entry port's row. */
+/* What becomes of a packet, and where that is counted in its ingress port's row. */
 enum verdict {
 	FORWARDED = 0,
 	LAPSED = 1,
@@ -178,15 +178,15 @@ enum verdict {
 	SAME_PORT = 17,
 	REVERSE_PATH = 18,
 	NOT_FORWARDING = 19,
-	EXIT_KERNEL = 20,
+	EGRESS_KERNEL = 20,
 	MULTIPATH = 21,
 	KERNEL_ROUTE = 22,
 	EXTENSION = 23,
 	SEGMENTS = 24,
-	NOT_ENTRY = 25,
+	NOT_INGRESS = 25,
 };
 
-/* Other places: in the exit port's row, and bytes in the entry port's. */
+/* Other places: in the egress port's row, and bytes in the ingress port's. */
 #define PLACE_BYTES_OUT 29
 #define PLACE_PACKETS_OUT 30
 #define PLACE_BYTES_IN 31

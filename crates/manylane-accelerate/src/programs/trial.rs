@@ -37,9 +37,9 @@ pub struct Tried {
     /// Where it was counted: the verdict's number.
     pub verdict: u8,
     /// The port in whose row.
-    pub entry: u16,
+    pub ingress: u16,
     /// The port that it was sent to.
-    pub exit: Option<u16>,
+    pub egress: Option<u16>,
     /// The frame afterwards.
     pub frame: Vec<u8>,
     /// Its queueing priority.

@@ -11,29 +11,29 @@
  *
  * A socket whose rings are full drops a frame that was granted: the socket counts it.
  */
-#ifndef MANYLANE_FAST_WORKERS_H
-#define MANYLANE_FAST_WORKERS_H
+#ifndef MANYLANE_PROGRAMS_WORKERS_H
+#define MANYLANE_PROGRAMS_WORKERS_H
 
 #include "rows.h"
 
-static __always_inline int to_worker(__u32 queue, __u32 entry, __u32 len)
+static __always_inline int to_worker(__u32 queue, __u32 ingress, __u32 len)
 {
-	__u32 place, lane;
+	__u32 place, worker;
 
 	if (queue >= QUEUES || len > NUMBER(worker_bytes))
 		return XDP_PASS;
-	place = (entry & (PORTS - 1)) * QUEUES + queue;
+	place = (ingress & (PORTS - 1)) * QUEUES + queue;
 	BOUNDED(place);
-	lane = LOAD(lanes[place & (PORTS * QUEUES - 1)]) & (WORKERS - 1);
-	if (!lane)
+	worker = LOAD(socket_workers[place & (PORTS * QUEUES - 1)]) & (WORKERS - 1);
+	if (!worker)
 		return XDP_PASS;
-	if (NOW() >= LOAD(beats[lane * BEAT_WORDS])) {
-		count_one(entry, WORKERS_ABSENT);
+	if (NOW() >= LOAD(heartbeats[worker * HEARTBEAT_WORDS])) {
+		count_one(ingress, WORKERS_ABSENT);
 		return XDP_PASS;
 	}
 	if (bpf_redirect_map(&sockets, place, XDP_PASS) != XDP_REDIRECT)
 		return XDP_PASS;
-	count_handed(entry, len);
+	count_handed(ingress, len);
 	return XDP_REDIRECT;
 }
 

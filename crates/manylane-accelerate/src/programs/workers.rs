@@ -3,9 +3,9 @@
 //!
 //! | memory   | who writes                    | who reads                                        |
 //! |----------|-------------------------------|--------------------------------------------------|
-//! | sockets  | [`Lanes::open`], [`Lanes::close`] | the program, by port and queue               |
-//! | lanes    | the same                      | the program: which worker's word to look at      |
-//! | beats    | each worker its own ([`Beat`]) | the program; other workers, whom they wait for  |
+//! | sockets  | [`SocketMap::open`], [`SocketMap::close`] | the program, by port and queue               |
+//! | socket_workers    | the same                      | the program: which worker's word to look at      |
+//! | heartbeats    | each worker its own ([`Heartbeat`]) | the program; other workers, whom they wait for  |
 //!
 //! A frame of a queue whose worker has not stamped its word in time is passed on, as is one of a queue without a
 //! socket: nobody has to find out first. All numbers of workers are from 0 here; the program's lane 0 is nobody.
@@ -20,9 +20,9 @@ use manylane_io::bpf::BpfError;
 use manylane_io::bpf::maps::{self, Maps};
 
 /// A port's flag: what comes in goes up to workers.
-pub const WORKERS_ENTRY: u32 = 4096;
+pub const WORKERS_INGRESS: u32 = 4096;
 /// A port's flag: workers have sockets to send by.
-pub const WORKERS_EXIT: u32 = 8192;
+pub const WORKERS_EGRESS: u32 = 8192;
 /// Receive queues of a port that workers can have; what comes in by others is passed on.
 pub const QUEUES: u32 = 64;
 /// Workers that there can be.
@@ -31,19 +31,19 @@ pub const WORKERS_MAX: usize = WORKERS - 1;
 /// What workers are told of by the program, and tell it.
 pub struct Workers {
     /// For who opens and closes sockets.
-    pub lanes: Lanes,
+    pub socket_workers: SocketMap,
     /// For each worker, its own.
-    pub beats: Vec<Beat>,
+    pub heartbeats: Vec<Heartbeat>,
 }
 
 /// The sockets of queues.
-pub struct Lanes {
+pub struct SocketMap {
     sockets: OwnedFd,
-    lanes: WordsMut<u16>,
+    socket_workers: WordsMut<u16>,
 }
 
 /// One worker's word: until when it is known to turn.
-pub struct Beat {
+pub struct Heartbeat {
     own: WordsMut<u64>,
     all: Vec<Words<u64>>,
 }
@@ -63,15 +63,19 @@ pub(super) fn create(maps: &mut Maps) -> Result<(Sockets, Workers), BpfError> {
     let table = |source| BpfError::Table { name: "sockets", bytes: 8 * entries as usize, source };
     let sockets = maps::map(XSKMAP, "sockets", 4, entries, 0).map_err(table)?;
     let others = sockets.try_clone().map_err(table)?;
-    let lanes = maps.add("lanes", entries as usize)?;
-    let mut beats = maps.add_parts("beats", BEAT_WORDS, WORKERS)?;
-    beats.remove(0); // Nobody's.
-    let all: Vec<_> = beats.iter().map(WordsMut::reader).collect();
-    let beats = beats.into_iter().map(|own| Beat { own, all: all.clone() }).collect();
-    Ok((Sockets(sockets), Workers { lanes: Lanes { sockets: others, lanes }, beats }))
+    let socket_workers = maps.add("socket_workers", entries as usize)?;
+    let mut heartbeats = maps.add_parts("heartbeats", HEARTBEAT_WORDS, WORKERS)?;
+    heartbeats.remove(0); // Nobody's.
+    let all: Vec<_> = heartbeats.iter().map(WordsMut::reader).collect();
+    let heartbeats =
+        heartbeats.into_iter().map(|own| Heartbeat { own, all: all.clone() }).collect();
+    Ok((
+        Sockets(sockets),
+        Workers { socket_workers: SocketMap { sockets: others, socket_workers }, heartbeats },
+    ))
 }
 
-impl Lanes {
+impl SocketMap {
     /// From now on frames of a port's queue go to this socket, while that worker turns.
     pub fn open(
         &mut self,
@@ -82,33 +86,33 @@ impl Lanes {
     ) -> io::Result<()> {
         let place = place(port, queue)?;
         maps::set(&self.sockets, place, Some(socket.as_raw_fd() as u32))?;
-        self.lanes.publish(place as usize, worker as u16 + 1);
+        self.socket_workers.publish(place as usize, worker as u16 + 1);
         Ok(())
     }
 
     /// From now on they are passed on. What runs already may still hand one over.
     pub fn close(&mut self, port: u16, queue: u16) {
         let Ok(place) = place(port, queue) else { return };
-        self.lanes.publish(place as usize, 0);
+        self.socket_workers.publish(place as usize, 0);
         // It may be gone: the kernel takes out what is closed.
         let _ = maps::set(&self.sockets, place, None);
     }
 }
 
-impl Beat {
+impl Heartbeat {
     /// This worker turns, and will again before this tick.
-    pub fn turns(&mut self, until: u64) {
-        self.own.store(TURNS, until);
+    pub fn set_alive(&mut self, until: u64) {
+        self.own.store(ALIVE, until);
     }
 
     /// Frames may be handed to it until this tick.
-    pub fn takes(&mut self, until: u64) {
-        self.own.store(TAKES, until);
+    pub fn set_accepting(&mut self, until: u64) {
+        self.own.store(ACCEPTING, until);
     }
 
     /// Whether another worker turned in time, as of this tick.
-    pub fn is_turning(&self, worker: usize, tick: u64) -> bool {
-        self.all.get(worker).is_some_and(|words| tick < words.load(TURNS))
+    pub fn is_alive(&self, worker: usize, tick: u64) -> bool {
+        self.all.get(worker).is_some_and(|words| tick < words.load(ALIVE))
     }
 }
 
@@ -121,10 +125,10 @@ fn place(port: u16, queue: u16) -> io::Result<u32> {
 
 /// As in `devices.h`.
 const WORKERS: usize = 128;
-const BEAT_WORDS: usize = 8;
+const HEARTBEAT_WORDS: usize = 8;
 /// The word that the program looks at, and the one for other workers.
-const TAKES: usize = 0;
-const TURNS: usize = 1;
+const ACCEPTING: usize = 0;
+const ALIVE: usize = 1;
 
 /// linux/bpf.h.
 const XSKMAP: u32 = 17;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::packet::{V4, V6, v4, v6};
 use crate::rig::*;
 use manylane_accelerate::programs::{
-    DRIVER_ENTRY, DRIVER_EXIT, DRIVER_EXIT_PIECES, Driver, DriverRow, Link, PASS, REDIRECTED,
+    DRIVER_EGRESS, DRIVER_EGRESS_PIECES, DRIVER_INGRESS, Driver, DriverRow, Link, PASS, REDIRECTED,
     TryOptions,
 };
 use manylane_io::bpf::MuteProgram;
@@ -22,7 +22,7 @@ use manylane_lab::generator::LiveSink;
 
 const TO: &str = "198.51.100.7";
 const TO6: &str = "2001:db8:2::7";
-const ENTRY_MAC: [u8; 6] = crate::packet::OURS;
+const INGRESS_MAC: [u8; 6] = crate::packet::OURS;
 const SOURCE: [u8; 6] = [2, 0, 0, 0, 1, 1];
 const SINK: [u8; 6] = [2, 0, 0, 0, 1, 2];
 
@@ -44,8 +44,8 @@ impl Lab {
         let lab = Lab { source: source?, router: router?, sink: sink? };
         [&lab.source, &lab.router, &lab.sink].into_iter().for_each(common::silence);
         let end = |name: &str, mac| LinkEnd { mtu, ..LinkEnd::new(name).mac(mac) };
-        common::connect(&lab.source, end("s0", SOURCE), &lab.router, end("r0", ENTRY_MAC));
-        common::connect(&lab.router, end("r1", EXIT_MAC), &lab.sink, end("d0", SINK));
+        common::connect(&lab.source, end("s0", SOURCE), &lab.router, end("r0", INGRESS_MAC));
+        common::connect(&lab.router, end("r1", EGRESS_MAC), &lab.sink, end("d0", SINK));
         gro(&lab.sink, "d0", "on");
         Some(lab)
     }
@@ -58,18 +58,18 @@ impl Lab {
     fn rig(&self) -> Option<(Rig, Driver)> {
         let mut rig = Rig::new()?;
         let both = ["r0", "r1"].map(|name| self.interface(name).index);
-        for (port, (interface, mac)) in (3..).zip(both.into_iter().zip([ENTRY_MAC, EXIT_MAC])) {
+        for (port, (interface, mac)) in (3..).zip(both.into_iter().zip([INGRESS_MAC, EGRESS_MAC])) {
             rig.tables.port_of.store(interface as usize, port as u16);
             rig.tables.ports.store(port * 16 + 1, interface);
             rig.port_with(port, mac, ALL);
         }
-        rig.record_to(1, (both[1], 4), 1500, [SINK, EXIT_MAC]);
-        rig.record_to(3, (both[0], 3), 1500, [SOURCE, ENTRY_MAC]);
+        rig.record_to(1, (both[1], 4), 1500, [SINK, EGRESS_MAC]);
+        rig.record_to(3, (both[0], 3), 1500, [SOURCE, INGRESS_MAC]);
         // Of this thread's namespace: that is the router's.
-        let exit = both[1];
+        let egress = both[1];
         let (rig, driver) = self.router.run(move || {
             let driver = rig.fast.driver().expect("it loads where the other did");
-            driver.set_device(4, Some(exit)).expect("it is there");
+            driver.set_device(4, Some(egress)).expect("it is there");
             (rig, driver)
         });
         Some((rig, driver))
@@ -91,13 +91,14 @@ impl Lab {
     }
 }
 
-const ALL: u32 = ENTRY | EXIT | FORWARDING | DRIVER_ENTRY | DRIVER_EXIT | DRIVER_EXIT_PIECES;
+const ALL: u32 =
+    INGRESS | EGRESS | FORWARDING | DRIVER_INGRESS | DRIVER_EGRESS | DRIVER_EGRESS_PIECES;
 
 #[test]
 fn frames_cross_the_router_in_its_driver() {
     let Some(lab) = Lab::new() else { return };
     let Some((rig, driver)) = lab.rig() else { return };
-    assert!(driver.is_deaf().is_none(), "{:?}", driver.is_deaf());
+    assert!(driver.flush_error().is_none(), "{:?}", driver.flush_error());
     let (rig, driver, links) = lab.attach(rig, driver, false);
     assert_eq!((links[0].interface(), links[0].program()), ("r0", driver.programs()[0]));
     let source = lab.source.run(|| Station::open("s0").expect("root may"));
@@ -139,12 +140,12 @@ fn what_is_not_for_it_comes_to_the_program_behind_it_unchanged() {
         forwarded += 1;
         assert_eq!(counters.port(3)[0], forwarded, "{what}");
     };
-    rig.port_with(3, ENTRY_MAC, ALL & !DRIVER_ENTRY);
-    behind("an entry that is none");
-    rig.port_with(3, ENTRY_MAC, ALL);
-    rig.port_with(4, EXIT_MAC, ALL & !DRIVER_EXIT);
-    behind("an exit that is none");
-    rig.port_with(4, EXIT_MAC, ALL);
+    rig.port_with(3, INGRESS_MAC, ALL & !DRIVER_INGRESS);
+    behind("an ingress that is none");
+    rig.port_with(3, INGRESS_MAC, ALL);
+    rig.port_with(4, EGRESS_MAC, ALL & !DRIVER_EGRESS);
+    behind("an egress that is none");
+    rig.port_with(4, EGRESS_MAC, ALL);
     let interface = rig.tables.ports.load(4 * 16 + 1);
     rig.tables.ports.store(4 * 16 + 1, interface + 1);
     behind("a record of another interface");
@@ -189,18 +190,18 @@ fn a_device_that_refuses_frames_gets_no_more_of_them() {
         receive(&sink);
     }
     assert_eq!(rig.fast.counters().port(3)[0], before + 10, "the other program's");
-    driver.forgive(4);
+    driver.clear_failure(4);
     assert_eq!(driver.failure(4), None);
     send();
     until(|| driver.failure(4).is_some());
 }
 
 #[test]
-fn a_frame_in_pieces_is_forwarded_where_the_exit_takes_such() {
+fn a_frame_in_pieces_is_forwarded_where_the_egress_takes_such() {
     let Some(lab) = Lab::with_mtu(Some(9000)) else { return };
     let Some((mut rig, driver)) = lab.rig() else { return };
-    let exit = lab.interface("r1").index;
-    rig.record_to(1, (exit, 4), 9000, [SINK, EXIT_MAC]);
+    let egress = lab.interface("r1").index;
+    rig.record_to(1, (egress, 4), 9000, [SINK, EGRESS_MAC]);
     let (mut rig, driver, _links) = lab.attach(rig, driver, true);
     let source = lab.source.run(|| Station::open("s0").expect("root may"));
     let sink = lab.sink.run(|| Station::open("d0").expect("root may"));
@@ -215,7 +216,7 @@ fn a_frame_in_pieces_is_forwarded_where_the_exit_takes_such() {
         assert_eq!(receive(&sink), *expected);
     }
     assert_eq!(driver.counters().port(3).packets_in, 2);
-    rig.port_with(4, EXIT_MAC, ALL & !DRIVER_EXIT_PIECES);
+    rig.port_with(4, EGRESS_MAC, ALL & !DRIVER_EGRESS_PIECES);
     for (sent, expected) in &frames {
         source.send(sent).expect("the link is up");
         assert_eq!(receive(&sink), *expected);
@@ -274,8 +275,8 @@ fn a_frame_can_be_tried() {
     lab.router.run(|| {
         let Some(mut rig) = Rig::new() else { return };
         let driver = rig.fast.driver().expect("it loads where the other did");
-        rig.port(1, ENTRY | EXIT | FORWARDING | DRIVER_ENTRY);
-        rig.port(2, EXIT | DRIVER_EXIT | DRIVER_EXIT_PIECES);
+        rig.port(1, INGRESS | EGRESS | FORWARDING | DRIVER_INGRESS);
+        rig.port(2, EGRESS | DRIVER_EGRESS | DRIVER_EGRESS_PIECES);
         rig.tables.ports.store(2 * 16 + 1, 77);
         let lo = TryOptions::default();
         let sent = v4(TO).frame();
@@ -287,7 +288,7 @@ fn a_frame_can_be_tried() {
             let (action, frame) = driver.try_frame(&sent, &lo, pieces).expect("it is tried");
             assert_eq!(action, REDIRECTED);
             assert_eq!(frame[12..], V4 { ttl: 63, ..v4(TO) }.frame()[12..]);
-            assert_eq!(frame[6..12], EXIT_MAC);
+            assert_eq!(frame[6..12], EGRESS_MAC);
         }
         for (what, frame) in [
             ("expired", V4 { ttl: 1, ..v4(TO) }.frame()),
@@ -319,9 +320,9 @@ fn it_goes_with_its_link() {
     });
 }
 
-/// As the exit sends it.
+/// As the egress sends it.
 fn aged(mut frame: Vec<u8>) -> Vec<u8> {
-    frame[..12].copy_from_slice(&[SINK, EXIT_MAC].concat());
+    frame[..12].copy_from_slice(&[SINK, EGRESS_MAC].concat());
     frame
 }
 

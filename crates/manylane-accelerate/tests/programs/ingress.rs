@@ -26,12 +26,12 @@ const TOO_BIG: u8 = 16;
 const SAME_PORT: u8 = 17;
 const REVERSE_PATH: u8 = 18;
 const NOT_FORWARDING: u8 = 19;
-const EXIT_KERNEL: u8 = 20;
+const EGRESS_KERNEL: u8 = 20;
 const MULTIPATH: u8 = 21;
 const KERNEL_ROUTE: u8 = 22;
 const EXTENSION: u8 = 23;
 const SEGMENTS: u8 = 24;
-const NOT_ENTRY: u8 = 25;
+const NOT_INGRESS: u8 = 25;
 
 const TO: &str = "198.51.100.7";
 const TO6: &str = "2001:db8:2::7";
@@ -46,7 +46,7 @@ fn an_ipv4_packet_is_sent_on_one_hop_older() {
             let sent = V4 { tos, ttl, ..v4(TO) };
             let tried = rig.try_frame(&sent.frame());
             let expected = V4 { ttl: ttl - 1, ..sent }.frame();
-            assert_eq!((tried.verdict, tried.entry, tried.exit), (FORWARDED, 1, Some(2)));
+            assert_eq!((tried.verdict, tried.ingress, tried.egress), (FORWARDED, 1, Some(2)));
             assert_eq!(tried.frame[..12], [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
             assert_eq!(tried.frame[12..], expected[12..], "ttl {ttl}");
             assert_eq!(tried.priority, priority, "tos {tos:02x}");
@@ -123,7 +123,7 @@ fn an_ipv6_packet_is_sent_on_one_hop_older() {
         let tried =
             rig.try_with(&sent.frame(), &TryOptions { priority: 3, ..TryOptions::default() });
         let expected = V6 { hop_limit: hop_limit - 1, ..sent }.frame();
-        assert_eq!((tried.verdict, tried.entry, tried.exit), (FORWARDED, 1, Some(2)));
+        assert_eq!((tried.verdict, tried.ingress, tried.egress), (FORWARDED, 1, Some(2)));
         assert_eq!(tried.frame[..12], [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
         assert_eq!((&tried.frame[12..], tried.priority), (&expected[12..], 3));
     }
@@ -152,16 +152,16 @@ fn the_sum_that_a_device_has_told_stays_right() {
 fn a_port_forwards_what_comes_in_only_while_it_is_said_to() {
     let Some(mut rig) = Rig::new() else { return };
     let (four, six) = (v4(TO).frame(), v6(TO6).frame());
-    rig.port(1, EXIT | FORWARDING);
-    assert_eq!(rig.verdict(&four), NOT_ENTRY);
-    rig.port(1, ENTRY | 8);
+    rig.port(1, EGRESS | FORWARDING);
+    assert_eq!(rig.verdict(&four), NOT_INGRESS);
+    rig.port(1, INGRESS | 8);
     assert_eq!([rig.verdict(&four), rig.verdict(&six)], [NOT_FORWARDING, FORWARDED]);
-    rig.port(1, ENTRY | 4);
+    rig.port(1, INGRESS | 4);
     assert_eq!([rig.verdict(&four), rig.verdict(&six)], [FORWARDED, NOT_FORWARDING]);
     rig.port(2, 0);
-    assert_eq!(rig.verdict(&four), EXIT_KERNEL);
+    assert_eq!(rig.verdict(&four), EGRESS_KERNEL);
     rig.tables.port_of.store(1, 0);
-    assert_eq!(rig.verdict(&four), NOT_ENTRY);
+    assert_eq!(rig.verdict(&four), NOT_INGRESS);
 }
 
 /// By the same clock as ours.
@@ -419,7 +419,7 @@ fn a_packet_that_turns_around_is_the_kernels_while_redirects_are_sent() {
         (128, [FORWARDED, SAME_PORT]),
         (REDIRECTS, [SAME_PORT, SAME_PORT]),
     ] {
-        rig.port(1, ENTRY | EXIT | FORWARDING | flags);
+        rig.port(1, INGRESS | EGRESS | FORWARDING | flags);
         assert_eq!([rig.verdict(&four), rig.verdict(&six)], verdicts);
     }
 }
@@ -447,12 +447,12 @@ fn a_source_is_looked_up_where_that_is_asked_for() {
         ("10.0.9.1", REVERSE_PATH, REVERSE_PATH),
     ] {
         let found = [0, RP_LOOSE, RP_STRICT].map(|flags| {
-            rig.port(1, ENTRY | EXIT | FORWARDING | flags);
+            rig.port(1, INGRESS | EGRESS | FORWARDING | flags);
             rig.verdict(&from(source))
         });
         assert_eq!(found, [FORWARDED, loose, strict], "{source}");
     }
-    rig.port(1, ENTRY | FORWARDING | RP_STRICT);
+    rig.port(1, INGRESS | FORWARDING | RP_STRICT);
     assert_eq!(rig.verdict(&v6(TO6).frame()), FORWARDED, "IPv6 has no such setting");
 }
 
@@ -469,7 +469,7 @@ fn one_of_our_own_addresses_is_no_source() {
         let source = format!("10.0.{id}.1");
         rig.may_be_ours(&source);
         for flags in [0, RP_LOOSE] {
-            rig.port(1, ENTRY | EXIT | FORWARDING | flags);
+            rig.port(1, INGRESS | EGRESS | FORWARDING | flags);
             assert_eq!(rig.verdict(&from(&source)), verdict, "{source}");
         }
     }

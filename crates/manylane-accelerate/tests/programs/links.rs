@@ -21,7 +21,7 @@ use manylane_io::station::Station;
 
 const TO: &str = "198.51.100.7";
 const TO6: &str = "2001:db8:2::7";
-const ENTRY_MAC: [u8; 6] = crate::packet::OURS;
+const INGRESS_MAC: [u8; 6] = crate::packet::OURS;
 const SOURCE: [u8; 6] = [2, 0, 0, 0, 1, 1];
 const SINK: [u8; 6] = [2, 0, 0, 0, 1, 2];
 
@@ -42,8 +42,8 @@ impl Lab {
         let lab = Lab { source: source?, router: router?, sink: sink? };
         [&lab.source, &lab.router, &lab.sink].into_iter().for_each(common::silence);
         let end = |name: &str, mac| LinkEnd { mtu, ..LinkEnd::new(name).mac(mac) };
-        common::connect(&lab.source, end("s0", SOURCE), &lab.router, end("r0", ENTRY_MAC));
-        common::connect(&lab.router, end("r1", EXIT_MAC), &lab.sink, end("d0", SINK));
+        common::connect(&lab.source, end("s0", SOURCE), &lab.router, end("r0", INGRESS_MAC));
+        common::connect(&lab.router, end("r1", EGRESS_MAC), &lab.sink, end("d0", SINK));
         Some(lab)
     }
 
@@ -56,12 +56,12 @@ impl Lab {
     fn rig(&self) -> Option<Rig> {
         let mut rig = Rig::new()?;
         let both = ["r0", "r1"].map(|name| self.interface(name).index);
-        for (port, (interface, mac)) in (3..).zip(both.into_iter().zip([ENTRY_MAC, EXIT_MAC])) {
+        for (port, (interface, mac)) in (3..).zip(both.into_iter().zip([INGRESS_MAC, EGRESS_MAC])) {
             rig.tables.port_of.store(interface as usize, port as u16);
-            rig.port_with(port, mac, ENTRY | EXIT | FORWARDING);
+            rig.port_with(port, mac, INGRESS | EGRESS | FORWARDING);
         }
-        rig.record_to(1, (both[1], 4), 1500, [SINK, EXIT_MAC]);
-        rig.record_to(3, (both[0], 3), 1500, [SOURCE, ENTRY_MAC]);
+        rig.record_to(1, (both[1], 4), 1500, [SINK, EGRESS_MAC]);
+        rig.record_to(3, (both[0], 3), 1500, [SOURCE, INGRESS_MAC]);
         Some(rig)
     }
 
@@ -83,7 +83,7 @@ fn frames_cross_the_router_with_all_that_they_carry() {
     let source = lab.source.run(|| Station::open("s0").expect("root may"));
     let sink = lab.sink.run(|| Station::open("d0").expect("root may"));
     let aged = |mut frame: Vec<u8>| {
-        frame[..12].copy_from_slice(&[SINK, EXIT_MAC].concat());
+        frame[..12].copy_from_slice(&[SINK, EGRESS_MAC].concat());
         frame
     };
     let four = |ttl| V4 { ttl, ..v4(TO) };
@@ -95,10 +95,10 @@ fn frames_cross_the_router_with_all_that_they_carry() {
         let before = [3, 4].map(|port| counters.port(port));
         source.send(&sent).expect("the link is up");
         assert_eq!(receive(&sink), expected);
-        let [entry, exit] = difference(before, [3, 4].map(|port| counters.port(port)));
+        let [ingress, egress] = difference(before, [3, 4].map(|port| counters.port(port)));
         let len = sent.len() as u64;
-        assert_eq!((entry[0], entry[31], entry.iter().sum::<u64>()), (1, len, len + 1));
-        assert_eq!((exit[30], exit[29], exit.iter().sum::<u64>()), (1, len, len + 1));
+        assert_eq!((ingress[0], ingress[31], ingress.iter().sum::<u64>()), (1, len, len + 1));
+        assert_eq!((egress[30], egress[29], egress.iter().sum::<u64>()), (1, len, len + 1));
     }
 
     // A tag without a port, then with one; of either kind.
@@ -112,7 +112,7 @@ fn frames_cross_the_router_with_all_that_they_carry() {
         rig.port(5 + number, 0);
         source.send(&tagged).expect("the link is up");
         until(|| counters.port(5 + number as u16)[25] == 1);
-        rig.port(5 + number, ENTRY | FORWARDING);
+        rig.port(5 + number, INGRESS | FORWARDING);
         source.send(&tagged).expect("the link is up");
         assert_eq!(receive(&sink), aged(four(63).frame()), "without a tag");
         assert_eq!(counters.port(5 + number as u16)[0], 1);
@@ -132,8 +132,8 @@ fn frames_cross_the_router_with_all_that_they_carry() {
 fn headers_in_several_pieces_are_brought_together() {
     let Some(lab) = Lab::with_mtu(Some(9000)) else { return };
     let Some(mut rig) = lab.rig() else { return };
-    let exit = lab.interface("r1").index;
-    rig.record_to(1, (exit, 4), 9000, [SINK, EXIT_MAC]);
+    let egress = lab.interface("r1").index;
+    rig.record_to(1, (egress, 4), 9000, [SINK, EGRESS_MAC]);
     let (rig, _link) = lab.attach(rig, "r0");
     let source = lab.source.run(|| Parted::open("s0"));
     let sink = lab.sink.run(|| Station::open("d0").expect("root may"));
@@ -204,9 +204,9 @@ fn a_tcp_connection_crosses_the_router() {
             &lab.source,
             "s0",
             [("192.0.2.1", "192.0.2.9"), ("2a00:100::1", "2a00:100::9")],
-            ENTRY_MAC,
+            INGRESS_MAC,
         ),
-        (&lab.sink, "d0", [(TO, "198.51.100.9"), (TO6, "2001:db8:2::9")], EXIT_MAC),
+        (&lab.sink, "d0", [(TO, "198.51.100.9"), (TO6, "2001:db8:2::9")], EGRESS_MAC),
     ] {
         host.run(move || {
             let mut netlink = Netlink::open().expect("netlink is always there");

@@ -4,13 +4,13 @@
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use manylane_accelerate::programs::{Fast, Sizes, Tables, Tried, TryOptions};
+use manylane_accelerate::programs::{IngressProgram, Sizes, Tables, Tried, TryOptions};
 
 use super::common;
 use super::packet::OURS;
 
-pub const ENTRY: u32 = 1;
-pub const EXIT: u32 = 2;
+pub const INGRESS: u32 = 1;
+pub const EGRESS: u32 = 2;
 pub const FORWARDING: u32 = 4 | 8;
 pub const RP_STRICT: u32 = 16;
 pub const RP_LOOSE: u32 = 32;
@@ -28,36 +28,36 @@ pub const REDIRECT: i32 = 7;
 
 /// What a record says of the addresses: the neighbour's, and ours.
 pub const NEIGHBOUR: [u8; 6] = [2, 0, 0, 0, 7, 0];
-pub const EXIT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+pub const EGRESS_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
 pub struct Rig {
-    pub fast: Fast,
+    pub fast: IngressProgram,
     pub tables: Tables,
     /// Lines of `chunks4` in use.
     chunks: usize,
 }
 
 impl Rig {
-    /// Port 1 is `lo`, where tried packets come in, and port 2 the exit, as interface 77, of slot 1. To it lead
+    /// Port 1 is `lo`, where tried packets come in, and port 2 the egress, as interface 77, of slot 1. To it lead
     /// 198.51.100.0/24 and 2001:db8:2::/48 (all of 2001:d00::/24), by next hop 1.
     pub fn new() -> Option<Rig> {
         let sizes = Sizes { groups4: 1024, ranges4: 4096, index6: 8192, leaves6: 1024 };
         let loaded = match other_object() {
-            Some(object) => Fast::load_object(&object, &sizes),
-            None => Fast::load(&sizes),
+            Some(object) => IngressProgram::load_object(&object, &sizes),
+            None => IngressProgram::load(&sizes),
         };
         let (fast, tables) = loaded.map_err(common::skip).ok()?;
         let mut rig = Rig { fast, tables, chunks: 0 };
         rig.tables.control.store(LEASE_TICKS, u64::MAX);
         rig.tables.port_of.store(1, 1);
-        rig.port(1, ENTRY | EXIT | FORWARDING);
-        rig.port(2, EXIT);
+        rig.port(1, INGRESS | EGRESS | FORWARDING);
+        rig.port(2, EGRESS);
         rig.record(1, 77, 2, 1500);
         rig.tables.record_of.store(1, 1);
         rig.hop(1, VIA, 1);
         rig.route4("198.51.100.0", 1);
         rig.tables.direct6.store(bucket("2001:db8::"), 1);
-        // Where sources are: by the entry.
+        // Where sources are: by the ingress.
         rig.record(3, 1, 1, 1500);
         rig.tables.record_of.store(3, 3);
         rig.hop(3, VIA, 3);
@@ -80,14 +80,20 @@ impl Rig {
     pub fn record(&mut self, record: usize, interface: u32, port: u32, mtu: u32) {
         let mut destination = NEIGHBOUR;
         destination[4..].copy_from_slice(&(record as u16).to_be_bytes());
-        self.record_to(record, (interface, port), mtu, [destination, EXIT_MAC]);
+        self.record_to(record, (interface, port), mtu, [destination, EGRESS_MAC]);
     }
 
-    pub fn record_to(&mut self, record: usize, exit: (u32, u32), mtu: u32, to_from: [[u8; 6]; 2]) {
+    pub fn record_to(
+        &mut self,
+        record: usize,
+        egress: (u32, u32),
+        mtu: u32,
+        to_from: [[u8; 6]; 2],
+    ) {
         let addresses = to_from.concat();
         let (words, _) = addresses.as_chunks::<4>();
         let words = words.iter().map(|word| u32::from_le_bytes(*word));
-        let words = [exit.0, exit.1, mtu, 0].into_iter().chain(words).chain([5]);
+        let words = [egress.0, egress.1, mtu, 0].into_iter().chain(words).chain([5]);
         for (place, word) in words.enumerate() {
             self.tables.records.store(record * 16 + place, word);
         }
@@ -138,7 +144,7 @@ impl Rig {
         match tried.verdict {
             0 => assert_eq!(tried.action, REDIRECT),
             verdict => {
-                assert_eq!((tried.action, tried.exit), (NEXT, None), "verdict {verdict}");
+                assert_eq!((tried.action, tried.egress), (NEXT, None), "verdict {verdict}");
                 assert_eq!(tried.frame, frame, "verdict {verdict} leaves it unchanged");
                 assert_eq!(tried.priority, options.priority, "verdict {verdict}");
             }

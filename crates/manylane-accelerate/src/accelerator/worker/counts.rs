@@ -21,7 +21,7 @@ pub(super) enum Place {
     BytesOut,
     /// Came in here, and was not transit any more.
     Changed,
-    /// Came in here, and the exit had no place, or did not take it before it was closed.
+    /// Came in here, and the egress had no place, or did not take it before it was closed.
     Unsent,
     /// Was to come in here, and the socket had no place.
     Full,
@@ -62,8 +62,8 @@ fn at(port: u16, place: Place) -> usize {
 #[derive(Clone)]
 pub(in super::super) struct WorkerCounts {
     workers: Vec<CounterReader>,
-    /// Those of the staff: of what was counted as sent and then was not, and what was lost when ports were closed.
-    staff: CounterReader,
+    /// Those of the socket_manager: of what was counted as sent and then was not, and what was lost when ports were closed.
+    socket_manager: CounterReader,
 }
 
 /// A port's row, of all workers together.
@@ -80,8 +80,8 @@ pub(in super::super) struct WorkerRow {
 }
 
 impl WorkerCounts {
-    pub fn new(workers: Vec<CounterReader>, staff: CounterReader) -> WorkerCounts {
-        WorkerCounts { workers, staff }
+    pub fn new(workers: Vec<CounterReader>, socket_manager: CounterReader) -> WorkerCounts {
+        WorkerCounts { workers, socket_manager }
     }
 
     /// The row of a port. Zeroes for a port that cannot be.
@@ -90,18 +90,18 @@ impl WorkerCounts {
             return WorkerRow::default();
         }
         let sum = |place| self.workers.iter().map(|rows| rows.load(at(port, place))).sum::<u64>();
-        let staff = |place| self.staff.load(at(port, place));
-        // What the staff has counted as sent is what it has found to be unsent.
-        let sent = |place| sum(place).saturating_sub(staff(place));
+        let socket_manager = |place| self.socket_manager.load(at(port, place));
+        // What the socket manager has counted as sent is what it has found to be unsent.
+        let sent = |place| sum(place).saturating_sub(socket_manager(place));
         WorkerRow {
             packets_in: sent(Place::PacketsIn),
             bytes_in: sent(Place::BytesIn),
             packets_out: sent(Place::PacketsOut),
             bytes_out: sent(Place::BytesOut),
             changed: sum(Place::Changed),
-            unsent: sum(Place::Unsent) + staff(Place::Unsent),
+            unsent: sum(Place::Unsent) + socket_manager(Place::Unsent),
             full: sum(Place::Full),
-            lost: staff(Place::Lost),
+            lost: socket_manager(Place::Lost),
         }
     }
 }

@@ -2,11 +2,11 @@
 //!
 //! The program decides, and a frame that is transit goes as it came to the AF_XDP socket of the queue that it came in
 //! by. The worker of that queue decides again, by the same tables under a guard of the domain, and sends the frame by
-//! a socket of its own at the exit. What is not transit any more is dropped: the kernel cannot have it back.
+//! a socket of its own at the egress. What is not transit any more is dropped: the kernel cannot have it back.
 //!
 //! | file        | holds                                                                             |
 //! |-------------|-----------------------------------------------------------------------------------|
-//! | `threads.rs`   | [`Crew`]: the mirror thread's side; it orders, and is told                         |
+//! | `threads.rs`   | [`WorkerThreads`]: the mirror thread's side; it orders, and is told                         |
 //! | `socket_manager.rs`  | the thread that opens and closes ports' sockets, for which one may have to wait   |
 //! | `turn.rs`   | a worker: its turn, what it gives and takes                                       |
 //! | `sleep.rs`  | when it sleeps, and its word                                                      |
@@ -14,9 +14,9 @@
 //!
 //! | thread           | owns                                                      | hears            | says                     |
 //! |------------------|-----------------------------------------------------------|------------------|--------------------------|
-//! | mirror           | which port is to be the workers', and the flags of it     | [`Told`], a bell | [`Order`](threads::Order)   |
-//! | staff            | the region, the map of sockets, ports that are open       | orders           | tasks, and what came of orders |
-//! | worker, N        | its queues' receivers, a transmitter at each port, frames | tasks, a bell    | frames; its word         |
+//! | mirror           | which port is to be the workers', and the flags of it     | [`Report`], a doorbell | [`Order`](threads::Order)   |
+//! | socket manager            | the region, the map of sockets, ports that are open       | orders           | tasks, and what came of orders |
+//! | worker, N        | its queues' receivers, a transmitter at each port, frames | tasks, a doorbell    | frames; its word         |
 //!
 //! # Who hangs
 //!
@@ -28,11 +28,11 @@
 //!
 //! | step       | who    | what                                                                              |
 //! |------------|--------|-----------------------------------------------------------------------------------|
-//! | opened     | staff  | sockets on all queues; workers have their parts; the program knows the sockets    |
-//! | in         | mirror | when the exits' queues are empty: flags of the port's record                      |
+//! | opened     | socket manager  | sockets on all queues; workers have their parts; the program knows the sockets    |
+//! | in         | mirror | when the egress ports' queues are empty: flags of the port's record                      |
 //! | out        | mirror | flags: the program hands up nothing more that comes in, or is to leave, here      |
-//! | emptied    | staff  | the sockets are out of the map; programs that ran have ended; workers receive what is there, send it, and give their parts back |
-//! | closed     | staff  | what is on transmit rings leaves, the rest comes home: it is counted              |
+//! | emptied    | socket manager  | the sockets are out of the map; programs that ran have ended; workers receive what is there, send it, and give their parts back |
+//! | closed     | socket manager  | what is on transmit rings leaves, the rest comes home: it is counted              |
 //!
 //! So nothing is lost by that but what stands behind a full device. What overtakes is bounded by the rings.
 
@@ -49,11 +49,11 @@ use std::time::Duration;
 use crate::programs::WORKERS_MAX;
 
 pub(super) use counts::{WorkerCounts, WorkerRow, meaning};
-pub(super) use threads::{Crew, How, Told, Tools};
+pub(super) use threads::{How, Report, ThreadContext, WorkerThreads};
 
 /// How many workers, and where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Manning {
+pub(super) struct WorkerOptions {
     pub workers: usize,
     /// Cores to run on, in turn; any without.
     pub cores: Vec<usize>,

@@ -1,4 +1,4 @@
-//! When a worker sleeps: when nothing came. It hears its queues and its bell, and wakes to say that it turns.
+//! When a worker sleeps: when nothing came. It hears its queues and its doorbell, and wakes to say that it turns.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -11,17 +11,17 @@ impl Worker {
     /// Sleeps until there is something to do. Offline meanwhile, so that no grace period waits for it.
     pub(super) fn sleep(&mut self, now_ns: u64) {
         let Worker { reader, turn, .. } = self;
-        let mut timeout = Duration::from_nanos(turn.word.next_ns.saturating_sub(now_ns));
-        // The bell's in all places, then the queues' in theirs: nothing is allocated on the way to sleep.
+        let mut timeout = Duration::from_nanos(turn.heartbeat.next_ns.saturating_sub(now_ns));
+        // The doorbell's in all places, then the queues' in theirs: nothing is allocated on the way to sleep.
         let mut wanted = 1;
         let mut looks_again = false;
         {
             for port in &mut turn.ports {
                 // What a device has not taken yet, nobody tells of.
-                looks_again |= port.parts.exit.in_flight() > 0;
+                looks_again |= port.parts.transmitter.in_flight() > 0;
             }
         }
-        let mut fds: [BorrowedFd<'_>; POLL_MAX] = [turn.bell.as_fd(); POLL_MAX];
+        let mut fds: [BorrowedFd<'_>; POLL_MAX] = [turn.doorbell.as_fd(); POLL_MAX];
         for port in &turn.ports {
             // What waits would end the sleep at once.
             if port.is_closed() {
@@ -44,7 +44,7 @@ impl Worker {
         let is_rung = poll(&fds[..wanted], Some(timeout)).is_ok_and(|ready| ready.is_ready(0));
         reader.online();
         if is_rung {
-            turn.bell.drain();
+            turn.doorbell.drain();
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use crate::programs::{Beat, Lanes, QUEUES, Ticks, WORKER_FRAME, Workers};
+use crate::programs::{Heartbeat, QUEUES, SocketMap, Ticks, WORKER_FRAME, Workers};
 use manylane_frame::vocabulary::{PortId, WorkerId};
 use manylane_frame::{Depot, HOT_LIST_DEFAULT, Meta, Pool, Region, RegionConfig};
 use manylane_io::affinity::pin;
@@ -22,36 +22,36 @@ use manylane_io::port::{Fate, Receiving};
 use manylane_sync::doorbell::Wake;
 
 use super::counts::{Place, Rows};
-use super::threads::{How, Order, Told, Tools};
+use super::threads::{How, Order, Report, ThreadContext};
 use super::turn::{Parts, Task, Worker};
 
 /// What the thread has.
-pub(super) struct Staff {
-    tools: Tools,
-    lanes: Lanes,
+pub(super) struct SocketManager {
+    context: ThreadContext,
+    socket_workers: SocketMap,
     /// For workers that have not started: all of them, or none.
-    idle: Vec<(Beat, Rows)>,
+    idle: Vec<(Heartbeat, Rows)>,
     own: Rows,
-    tell: Sender<Told>,
+    reports: Sender<Report>,
     /// From the first port on.
-    works: Option<Works>,
+    running: Option<Running>,
     open: BTreeMap<u16, Open>,
     /// Orders that came while another was carried out.
     waiting: VecDeque<Order>,
 }
 
 /// Memory and workers.
-struct Works {
+struct Running {
     umem: Umem,
     pool: Pool,
     ring: u32,
-    desks: Vec<Desk>,
+    handles: Vec<WorkerHandle>,
 }
 
 /// A worker, from outside.
-struct Desk {
+struct WorkerHandle {
     tasks: Sender<Task>,
-    bell: Arc<EventFd>,
+    doorbell: Arc<EventFd>,
     thread: JoinHandle<()>,
 }
 
@@ -61,12 +61,18 @@ struct Open {
     queues: u32,
 }
 
-impl Staff {
-    pub fn new(mut tools: Tools, rows: Vec<Rows>, own: Rows, tell: Sender<Told>) -> Staff {
-        let Workers { lanes, beats } = tools.workers.take().expect("they are given once");
-        let idle = beats.into_iter().zip(rows).collect();
-        let (works, open, waiting) = (None, BTreeMap::new(), VecDeque::new());
-        Staff { tools, lanes, idle, own, tell, works, open, waiting }
+impl SocketManager {
+    pub fn new(
+        mut context: ThreadContext,
+        rows: Vec<Rows>,
+        own: Rows,
+        reports: Sender<Report>,
+    ) -> SocketManager {
+        let Workers { socket_workers, heartbeats } =
+            context.workers.take().expect("they are given once");
+        let idle = heartbeats.into_iter().zip(rows).collect();
+        let (running, open, waiting) = (None, BTreeMap::new(), VecDeque::new());
+        SocketManager { context, socket_workers, idle, own, reports, running, open, waiting }
     }
 
     /// Does what is ordered until the end is.
@@ -79,19 +85,19 @@ impl Staff {
             let told = match order {
                 Order::Open { port, name, index, lasting } => {
                     match self.open(port, &name, index, lasting) {
-                        Ok(how) => Told::Opened { port, index, how },
-                        Err(why) => Told::Refused { port, why },
+                        Ok(how) => Report::Opened { port, index, how },
+                        Err(why) => Report::Refused { port, why },
                     }
                 }
                 Order::Close { port } => match self.close(port, orders) {
-                    Ok(()) => Told::Closed { port },
+                    Ok(()) => Report::Closed { port },
                     Err(Ended) => return,
                 },
                 Order::End => return self.end(orders),
             };
             // Nobody hears it only when the end is near.
-            let _ = self.tell.send(told);
-            self.tools.bell.wake();
+            let _ = self.reports.send(told);
+            self.context.doorbell.wake();
         }
     }
 
@@ -101,15 +107,15 @@ impl Staff {
         if interface.index != index {
             return Err(format!("{name} is another interface now"));
         }
-        if self.works.is_none() {
-            self.works = Some(self.begin()?);
+        if self.running.is_none() {
+            self.running = Some(self.start_workers()?);
         }
-        let works = self.works.as_mut().expect("it is there");
-        let workers = works.desks.len();
+        let running = self.running.as_mut().expect("it is there");
+        let workers = running.handles.len();
         let owners = owners(port, interface.receive_queues, workers);
         let elsewhere = vec![None; workers];
         let receiving = Receiving { owners: &owners, elsewhere: &elsewhere };
-        let ring = works.ring;
+        let ring = running.ring;
         let config = AfXdpConfig {
             rx_ring: ring,
             tx_ring: ring,
@@ -118,7 +124,7 @@ impl Staff {
             ..AfXdpConfig::default()
         };
         let opened = AfXdp::open_sockets(
-            &mut works.umem,
+            &mut running.umem,
             PortId(port),
             &interface,
             receiving,
@@ -127,33 +133,33 @@ impl Staff {
         );
         let Opened { port: opened, facts, mut receivers, transmitters } =
             opened.map_err(|error| refusal(&error))?;
-        receivers.iter_mut().for_each(|receiver| receiver.prime(&mut works.pool));
-        works.pool.empty();
+        receivers.iter_mut().for_each(|receiver| receiver.prime(&mut running.pool));
+        running.pool.empty();
         let known = receivers.iter().zip(&owners).take(QUEUES as usize).try_for_each(
             |(receiver, owner)| {
                 let worker = usize::from(owner.0);
-                self.lanes.open(port, receiver.queue().0, receiver.as_fd(), worker)
+                self.socket_workers.open(port, receiver.queue().0, receiver.as_fd(), worker)
             },
         );
         if let Err(error) = known {
-            (0..facts.queues).for_each(|queue| self.lanes.close(port, queue as u16));
-            opened.close(receivers, transmitters, &mut works.pool, |_, _| {});
+            (0..facts.queues).for_each(|queue| self.socket_workers.close(port, queue as u16));
+            opened.close(receivers, transmitters, &mut running.pool, |_, _| {});
             return Err(format!("the program takes no sockets: {error}"));
         }
         let mut parts: Vec<_> = transmitters
             .into_iter()
             .enumerate()
-            .map(|(worker, exit)| {
-                let owner = usize::from(owners[usize::from(exit.completion_queue().0)].0);
+            .map(|(worker, transmitter)| {
+                let owner = usize::from(owners[usize::from(transmitter.completion_queue().0)].0);
                 let owner = (owner != worker).then_some(owner);
-                Parts { port, index, receivers: Vec::new(), exit, owner }
+                Parts { port, index, receivers: Vec::new(), transmitter, owner }
             })
             .collect();
         for receiver in receivers {
             parts[usize::from(owners[usize::from(receiver.queue().0)].0)].receivers.push(receiver);
         }
-        for (desk, parts) in works.desks.iter().zip(parts) {
-            desk.give(Task::Take(Box::new(parts)));
+        for (handle, parts) in running.handles.iter().zip(parts) {
+            handle.send(Task::AddPort(Box::new(parts)));
         }
         self.open.insert(port, Open { port: opened, queues: facts.queues });
         Ok(How { queues: facts.queues, workers, zero_copy: facts.zero_copy })
@@ -161,19 +167,19 @@ impl Staff {
 
     /// Empties a port and closes its sockets.
     fn close(&mut self, port: u16, orders: &Receiver<Order>) -> Result<(), Ended> {
-        let (Some(open), Some(works)) = (self.open.remove(&port), &mut self.works) else {
+        let (Some(open), Some(running)) = (self.open.remove(&port), &mut self.running) else {
             return Ok(());
         };
-        (0..open.queues).for_each(|queue| self.lanes.close(port, queue as u16));
+        (0..open.queues).for_each(|queue| self.socket_workers.close(port, queue as u16));
         // What runs has seen the flags or the map as they were. If it cannot be waited for, what still comes is lost
         // with the sockets, and counted.
-        let _ = self.tools.grace.wait();
+        let _ = self.context.grace.wait();
         let (reply, given) = channel();
-        for desk in &works.desks {
-            desk.give(Task::Give { port, reply: reply.clone() });
+        for handle in &running.handles {
+            handle.send(Task::RemovePort { port, reply: reply.clone() });
         }
         let (mut receivers, mut transmitters) = (Vec::new(), Vec::new());
-        for _ in &works.desks {
+        for _ in &running.handles {
             let parts = loop {
                 match given.recv_timeout(LOOK) {
                     Ok(parts) => break parts,
@@ -188,26 +194,26 @@ impl Staff {
                     }
                 }
             };
-            let Some(Parts { receivers: own, exit, .. }) = parts.map(|parts| *parts) else {
+            let Some(Parts { receivers: own, transmitter, .. }) = parts.map(|parts| *parts) else {
                 continue;
             };
             receivers.extend(own);
-            transmitters.push(exit);
+            transmitters.push(transmitter);
         }
         let rows = &mut self.own;
         let ended = |fate: Fate, meta: &Meta| {
             if fate == Fate::Dropped {
-                let (entry, bytes) = (meta.ingress.0, meta.packet_len() as u64);
-                rows.add(entry, Place::Unsent, 1);
+                let (ingress, bytes) = (meta.ingress.0, meta.packet_len() as u64);
+                rows.add(ingress, Place::Unsent, 1);
                 // Which workers have counted as sent.
-                rows.add(entry, Place::PacketsIn, 1);
-                rows.add(entry, Place::BytesIn, bytes);
+                rows.add(ingress, Place::PacketsIn, 1);
+                rows.add(ingress, Place::BytesIn, bytes);
                 rows.add(port, Place::PacketsOut, 1);
                 rows.add(port, Place::BytesOut, bytes);
             }
         };
-        let closed = open.port.close(receivers, transmitters, &mut works.pool, ended);
-        works.pool.empty();
+        let closed = open.port.close(receivers, transmitters, &mut running.pool, ended);
+        running.pool.empty();
         self.own.add(port, Place::Lost, closed.unread as u64);
         Ok(())
     }
@@ -220,42 +226,44 @@ impl Staff {
                 return;
             }
         }
-        let desks = self.works.take().map_or_else(Vec::new, |works| works.desks);
-        for desk in &desks {
-            desk.give(Task::End);
+        let handles = self.running.take().map_or_else(Vec::new, |running| running.handles);
+        for handle in &handles {
+            handle.send(Task::End);
         }
-        for desk in desks {
+        for handle in handles {
             // It has panicked: what it said then is all there is to say.
-            let _ = desk.thread.join();
+            let _ = handle.thread.join();
         }
     }
 
     /// Takes the memory, and starts the workers.
-    fn begin(&mut self) -> Result<Works, String> {
-        let manning = &self.tools.manning;
-        let (frames, ring) = room(&queues(&manning.interfaces), manning.workers);
+    fn start_workers(&mut self) -> Result<Running, String> {
+        let worker_options = &self.context.worker_options;
+        let (frames, ring) = room(&queues(&worker_options.interfaces), worker_options.workers);
         let region = Region::new(RegionConfig { frames, frame_size: WORKER_FRAME });
         let region = region.map_err(|error| error.to_string())?;
-        let depot = Depot::new(region.clone(), manning.workers + 1);
+        let depot = Depot::new(region.clone(), worker_options.workers + 1);
         let depot = depot.map_err(|_| "the memory is in use".to_owned())?;
-        let mut bells = Vec::new();
-        for _ in 0..manning.workers {
-            let bell = EventFd::open().map_err(|error| format!("no event descriptor: {error}"))?;
-            bells.push(Arc::new(bell));
+        let mut doorbells = Vec::new();
+        for _ in 0..worker_options.workers {
+            let doorbell =
+                EventFd::open().map_err(|error| format!("no event descriptor: {error}"))?;
+            doorbells.push(Arc::new(doorbell));
         }
-        let (cores, limit) = (manning.cores.clone(), manning.limit);
-        let mut desks = Vec::new();
-        for (number, (beat, rows)) in std::mem::take(&mut self.idle).into_iter().enumerate() {
+        let (cores, limit) = (worker_options.cores.clone(), worker_options.limit);
+        let mut handles = Vec::new();
+        for (number, (heartbeat, rows)) in std::mem::take(&mut self.idle).into_iter().enumerate() {
             let failed = |what: &str, error: &dyn std::fmt::Display| format!("no {what}: {error}");
             let ticks = Ticks::open().map_err(|error| failed("clock", &error))?;
-            let reader = self.tools.domain.register().map_err(|error| failed("reader", &error))?;
+            let reader =
+                self.context.domain.register().map_err(|error| failed("reader", &error))?;
             let (tasks, tasked) = channel();
             let mut worker = Worker::new(
-                (beat, ticks, limit),
-                (reader, self.tools.transit.clone()),
+                (heartbeat, ticks, limit),
+                (reader, self.context.transit.clone()),
                 depot.pool(),
                 rows,
-                (tasked, bells[number].clone(), bells.clone()),
+                (tasked, doorbells[number].clone(), doorbells.clone()),
             );
             let core = (!cores.is_empty()).then(|| cores[number % cores.len()]);
             let thread = Builder::new().name(format!("worker {number}")).spawn(move || {
@@ -264,17 +272,17 @@ impl Staff {
                 worker.run();
             });
             let thread = thread.map_err(|error| failed("thread", &error))?;
-            desks.push(Desk { tasks, bell: bells[number].clone(), thread });
+            handles.push(WorkerHandle { tasks, doorbell: doorbells[number].clone(), thread });
         }
-        Ok(Works { umem: Umem::new(region), pool: depot.pool(), ring, desks })
+        Ok(Running { umem: Umem::new(region), pool: depot.pool(), ring, handles })
     }
 }
 
-impl Desk {
-    fn give(&self, task: Task) {
+impl WorkerHandle {
+    fn send(&self, task: Task) {
         // To one that has panicked: nothing comes of it.
         let _ = self.tasks.send(task);
-        self.bell.wake();
+        self.doorbell.wake();
     }
 }
 
@@ -282,7 +290,7 @@ impl Desk {
 struct Ended;
 
 /// Which worker has each queue of a port. Where there are as many queues as workers or more, a queue of one number is
-/// the same worker's on every port, so that it sends by queues of its own; where there are fewer, ports begin with
+/// the same worker's on every port, so that it sends by queues of its own; where there are fewer, ports start_workers with
 /// different ones.
 pub(super) fn owners(port: u16, queues: u32, workers: usize) -> Vec<WorkerId> {
     let first = if (queues as usize) < workers { usize::from(port).saturating_sub(1) } else { 0 };

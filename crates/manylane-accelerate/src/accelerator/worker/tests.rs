@@ -38,8 +38,8 @@ fn there_is_a_worker_on_every_machine() {
 
 #[test]
 fn what_was_handed_up_is_sent_dropped_or_queued() {
-    let (mut one, mut two, mut staff) = (Rows::new(), Rows::new(), Rows::new());
-    let counts = WorkerCounts::new(vec![one.reader(), two.reader()], staff.reader());
+    let (mut one, mut two, mut socket_manager) = (Rows::new(), Rows::new(), Rows::new());
+    let counts = WorkerCounts::new(vec![one.reader(), two.reader()], socket_manager.reader());
     one.add(3, Place::PacketsIn, 50);
     two.add(3, Place::PacketsIn, 30);
     two.add(3, Place::Changed, 2);
@@ -47,9 +47,9 @@ fn what_was_handed_up_is_sent_dropped_or_queued() {
     one.add(3, Place::Unsent, 1);
     assert_eq!(counts.port(3).queued(100), 100 - 80 - 7);
     // Three lay on a ring that was closed; five more had not been read.
-    staff.add(3, Place::PacketsIn, 3);
-    staff.add(3, Place::Unsent, 3);
-    staff.add(3, Place::Lost, 5);
+    socket_manager.add(3, Place::PacketsIn, 3);
+    socket_manager.add(3, Place::Unsent, 3);
+    socket_manager.add(3, Place::Lost, 5);
     let row = counts.port(3);
     assert_eq!((row.packets_in, row.unsent, row.lost), (77, 4, 5));
     assert_eq!(row.queued(100), 100 - 77 - 2 - 4 - 4 - 5);

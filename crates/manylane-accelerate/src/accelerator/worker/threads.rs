@@ -11,31 +11,31 @@ use manylane_io::eventfd::EventFd;
 use manylane_net::transit::Transit;
 use manylane_sync::rcu::Domain;
 
-use super::Manning;
+use super::WorkerOptions;
 use super::counts::{Rows, WorkerCounts};
-use super::socket_manager::Staff;
+use super::socket_manager::SocketManager;
 
 /// All workers, and who looks after them.
-pub(in super::super) struct Crew {
+pub(in super::super) struct WorkerThreads {
     orders: Sender<Order>,
-    told: Receiver<Told>,
+    reports: Receiver<Report>,
     counts: WorkerCounts,
-    staff: Option<JoinHandle<()>>,
+    manager: Option<JoinHandle<()>>,
 }
 
 /// What is needed to begin.
-pub(in super::super) struct Tools {
-    pub manning: Manning,
-    /// Taken by the staff.
+pub(in super::super) struct ThreadContext {
+    pub worker_options: WorkerOptions,
+    /// Taken by the socket_manager.
     pub workers: Option<Workers>,
     pub grace: Grace,
     pub domain: Domain,
     pub transit: Transit,
-    /// Rung when something was told.
-    pub bell: Arc<EventFd>,
+    /// Rung when something was reports.
+    pub doorbell: Arc<EventFd>,
 }
 
-/// What the staff is to do.
+/// What the socket manager is to do.
 pub(super) enum Order {
     /// Open the sockets of an interface, which has this number, and so many queues that last.
     Open { port: u16, name: String, index: u32, lasting: u32 },
@@ -47,7 +47,7 @@ pub(super) enum Order {
 
 /// What came of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) enum Told {
+pub(in super::super) enum Report {
     /// Workers have the port; its interface had this number.
     Opened { port: u16, index: u32, how: How },
     /// Why not.
@@ -65,21 +65,21 @@ pub(in super::super) struct How {
     pub zero_copy: bool,
 }
 
-impl Crew {
+impl WorkerThreads {
     /// Starts the thread that does what is ordered. Workers start with the first port.
-    pub fn start(mut tools: Tools) -> io::Result<Crew> {
+    pub fn start(mut context: ThreadContext) -> io::Result<WorkerThreads> {
         let (orders, ordered) = channel();
-        let (tell, told) = channel();
-        let rows: Vec<_> = (0..tools.manning.workers).map(|_| Rows::new()).collect();
+        let (report, reports) = channel();
+        let rows: Vec<_> = (0..context.worker_options.workers).map(|_| Rows::new()).collect();
         let own = Rows::new();
         let counts = WorkerCounts::new(rows.iter().map(Rows::reader).collect(), own.reader());
-        if let Some(workers) = &mut tools.workers {
-            workers.beats.truncate(tools.manning.workers);
+        if let Some(workers) = &mut context.workers {
+            workers.heartbeats.truncate(context.worker_options.workers);
         }
-        let staff = Builder::new()
-            .name("staff".into())
-            .spawn(move || Staff::new(tools, rows, own, tell).run(&ordered))?;
-        Ok(Crew { orders, told, counts, staff: Some(staff) })
+        let manager = Builder::new()
+            .name("sockets".into())
+            .spawn(move || SocketManager::new(context, rows, own, report).run(&ordered))?;
+        Ok(WorkerThreads { orders, reports, counts, manager: Some(manager) })
     }
 
     /// What workers count.
@@ -98,28 +98,28 @@ impl Crew {
     }
 
     /// What came of orders since the last call.
-    pub fn told(&self) -> impl Iterator<Item = Told> + '_ {
-        self.told.try_iter()
+    pub fn reports(&self) -> impl Iterator<Item = Report> + '_ {
+        self.reports.try_iter()
     }
 
     fn order(&self, order: Order) {
-        // If it has panicked, nothing comes of it: the port stays as it is, and is shown so.
+        // If it has panicked, nothing comes of it: the port stays as it is, and is published so.
         let _ = self.orders.send(order);
     }
 }
 
-impl Drop for Crew {
+impl Drop for WorkerThreads {
     fn drop(&mut self) {
         self.order(Order::End);
-        let Some(staff) = self.staff.take() else { return };
+        let Some(manager) = self.manager.take() else { return };
         let end = Instant::now() + END_MAX;
-        while !staff.is_finished() && Instant::now() < end {
+        while !manager.is_finished() && Instant::now() < end {
             std::thread::sleep(END_PAUSE);
         }
         // A worker that hangs is not waited for: it ends with the process.
-        if staff.is_finished() {
+        if manager.is_finished() {
             // It has panicked: what it said then is all there is to say.
-            let _ = staff.join();
+            let _ = manager.join();
         }
     }
 }

@@ -3,9 +3,9 @@
 //! | part     | what                                                                                              |
 //! |----------|---------------------------------------------------------------------------------------------------|
 //! | tasks    | a port is taken, or given back when it has been emptied                                            |
-//! | word     | it turns, and may be handed frames: four times as often as it has to say so                        |
-//! | queues   | of each, up to a batch: decided, rewritten, and put on the rings of their exits                     |
-//! | exits    | the kernel is made to send; what was sent comes back                                               |
+//! | heartbeat     | it turns, and may be handed frames: four times as often as it has to say so                        |
+//! | queues   | of each, up to a batch: decided, rewritten, and put on the rings of their egress ports                     |
+//! | egress ports    | the kernel is made to send; what was sent comes back                                               |
 //! | sleep    | when nothing came                                                                                  |
 //!
 //! While the gate judges, nothing that came in by a port may be forwarded ([`Transit::is_open`]): what lies in its
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver as Tasks, Sender, TryRecvError};
 use std::time::Duration;
 
-use crate::programs::{Beat, Ticks};
+use crate::programs::{Heartbeat, Ticks};
 use manylane_frame::{BATCH_MAX, Batch, Pool, Region};
 use manylane_io::eventfd::EventFd;
 use manylane_io::port::af_xdp::{Receiver, Transmitter};
@@ -29,9 +29,9 @@ use crate::accelerator::lease::now;
 /// What a worker is to do.
 pub(super) enum Task {
     /// Receive and send by these from now on.
-    Take(Box<Parts>),
+    AddPort(Box<Parts>),
     /// Forward what is there, and give back what it has of a port, if it has anything.
-    Give {
+    RemovePort {
         port: u16,
         reply: Sender<Option<Box<Parts>>>,
     },
@@ -45,7 +45,7 @@ pub(super) struct Parts {
     pub index: u32,
     /// Of its own queues.
     pub receivers: Vec<Receiver>,
-    pub exit: Transmitter,
+    pub transmitter: Transmitter,
     /// Who takes back what it sends here, if that is another worker.
     pub owner: Option<usize>,
 }
@@ -67,15 +67,15 @@ pub(super) struct Turn {
     region: Region,
     batch: Batch,
     rows: Rows,
-    pub(super) bell: Arc<EventFd>,
+    pub(super) doorbell: Arc<EventFd>,
     /// Of all workers.
-    bells: Vec<Arc<EventFd>>,
-    pub(super) word: Word,
+    doorbells: Vec<Arc<EventFd>>,
+    pub(super) heartbeat: HeartbeatState,
 }
 
 /// How the worker says that it turns.
-pub(super) struct Word {
-    beat: Beat,
+pub(super) struct HeartbeatState {
+    heartbeat: Heartbeat,
     ticks: Ticks,
     limit_ns: u64,
     /// When it is to be said again.
@@ -88,7 +88,7 @@ pub(super) struct Port {
     /// What is about to leave here.
     out: Batch,
     /// Frames sent by a queue of another worker since that was rung.
-    unrung: usize,
+    unsignalled: usize,
     /// What sockets had no place for before these.
     full_before: u64,
     /// Since when nothing may be forwarded that comes in here.
@@ -97,11 +97,11 @@ pub(super) struct Port {
 
 impl Worker {
     pub fn new(
-        (beat, ticks, limit): (Beat, Ticks, Duration),
+        (heartbeat, ticks, limit): (Heartbeat, Ticks, Duration),
         (mut reader, transit): (Reader, Transit),
         pool: Pool,
         rows: Rows,
-        (tasks, bell, bells): (Tasks<Task>, Arc<EventFd>, Vec<Arc<EventFd>>),
+        (tasks, doorbell, doorbells): (Tasks<Task>, Arc<EventFd>, Vec<Arc<EventFd>>),
     ) -> Worker {
         // It is read by when the thread runs.
         reader.offline();
@@ -114,9 +114,9 @@ impl Worker {
             pool,
             batch: Batch::new(),
             rows,
-            bell,
-            bells,
-            word: Word { beat, ticks, limit_ns, next_ns: 0 },
+            doorbell,
+            doorbells,
+            heartbeat: HeartbeatState { heartbeat, ticks, limit_ns, next_ns: 0 },
         };
         Worker { reader, turn, tasks }
     }
@@ -124,24 +124,24 @@ impl Worker {
     /// Turns until it is told to end.
     pub fn run(&mut self) {
         self.reader.online();
-        while self.heeds() {
+        while self.apply_tasks() {
             self.reader.quiescent();
             let now_ns = now();
-            self.turn.say(now_ns);
-            if self.pass(now_ns, Some(PATIENCE)) == 0 {
+            self.turn.stamp_heartbeat(now_ns);
+            if self.forward_batches(now_ns, Some(PATIENCE)) == 0 {
                 self.sleep(now_ns);
             }
         }
     }
 
     /// Does all that it is told to, before it looks at what was handed up since. False at the end.
-    fn heeds(&mut self) -> bool {
+    fn apply_tasks(&mut self) -> bool {
         loop {
             match self.tasks.try_recv() {
-                Ok(Task::Take(parts)) => self.turn.take(*parts),
-                Ok(Task::Give { port, reply }) => {
-                    let parts = self.give(port);
-                    // If the staff has gone, everything goes with it.
+                Ok(Task::AddPort(parts)) => self.turn.add_port(*parts),
+                Ok(Task::RemovePort { port, reply }) => {
+                    let parts = self.remove_port(port);
+                    // If the socket manager has gone, everything goes with it.
                     let _ = reply.send(parts.map(Box::new));
                 }
                 Ok(Task::End) | Err(TryRecvError::Disconnected) => return false,
@@ -151,28 +151,28 @@ impl Worker {
     }
 
     /// Receives up to a batch from each queue, and sends. How many came.
-    fn pass(&mut self, now_ns: u64, patience: Option<Duration>) -> usize {
+    fn forward_batches(&mut self, now_ns: u64, patience: Option<Duration>) -> usize {
         let Worker { reader, turn, .. } = self;
         let mut received = 0;
         for place in 0..turn.ports.len() {
-            if patience.is_some_and(|patience| turn.waits(place, now_ns, patience)) {
+            if patience.is_some_and(|patience| turn.is_held_back(place, now_ns, patience)) {
                 continue;
             }
             for queue in 0..turn.ports[place].parts.receivers.len() {
                 received += turn.receive(reader, place, queue, now_ns);
             }
         }
-        turn.send();
+        turn.transmit();
         received
     }
 
     /// Forwards what has come in by any port until now, and gives a port back.
-    fn give(&mut self, port: u16) -> Option<Parts> {
+    fn remove_port(&mut self, port: u16) -> Option<Parts> {
         self.turn.place(port)?;
         // Of each queue a ring's worth: what comes later was decided upon when the port was in no table any more.
         for _ in 0..=RING_MAX / BATCH_MAX {
             self.reader.quiescent();
-            if self.pass(now(), None) == 0 {
+            if self.forward_batches(now(), None) == 0 {
                 break;
             }
         }
@@ -192,13 +192,13 @@ impl Port {
 }
 
 impl Turn {
-    fn take(&mut self, parts: Parts) {
+    fn add_port(&mut self, parts: Parts) {
         let full_before = self.rows.load(parts.port, Place::Full);
         let (out, closed_ns) = (Batch::new(), None);
-        self.ports.push(Port { parts, out, unrung: 0, full_before, closed_ns });
+        self.ports.push(Port { parts, out, unsignalled: 0, full_before, closed_ns });
         self.find_places();
         // Whom it waits for has changed.
-        self.word.next_ns = 0;
+        self.heartbeat.next_ns = 0;
     }
 
     fn find_places(&mut self) {
@@ -213,7 +213,7 @@ impl Turn {
     }
 
     /// Whether what came in by a port is to wait.
-    fn waits(&mut self, place: usize, now_ns: u64, patience: Duration) -> bool {
+    fn is_held_back(&mut self, place: usize, now_ns: u64, patience: Duration) -> bool {
         let port = &mut self.ports[place];
         if self.transit.is_open(port.parts.index) {
             port.closed_ns = None;
@@ -223,11 +223,11 @@ impl Turn {
         u128::from(now_ns - since) < patience.as_nanos()
     }
 
-    /// Receives up to a batch from a queue, and puts what is to be forwarded on the rings of its exits.
+    /// Receives up to a batch from a queue, and puts what is to be forwarded on the rings of its egress ports.
     fn receive(&mut self, reader: &Reader, place: usize, queue: usize, now_ns: u64) -> usize {
         let Turn { transit, ports, places, pool, region, batch, rows, .. } = self;
-        let Parts { port: entry, index, receivers, .. } = &mut ports[place].parts;
-        let (entry, ifindex) = (*entry, *index);
+        let Parts { port: ingress, index, receivers, .. } = &mut ports[place].parts;
+        let (ingress, ifindex) = (*ingress, *index);
         let received = receivers[queue].receive(pool, batch);
         if received == 0 {
             return 0;
@@ -237,73 +237,74 @@ impl Turn {
         let mut changed = 0;
         for mut frame in batch.drain() {
             let bytes = region.view().bytes_mut(&mut frame);
-            let exit = transit.forward(guard, bytes, &arrival).ok();
-            match exit.and_then(|exit| exit_of(places, ports, exit)) {
-                Some(exit) => exit.out.push(frame).expect("as many as came in fit in"),
+            let egress = transit.forward(guard, bytes, &arrival).ok();
+            match egress.and_then(|egress| egress_port(places, ports, egress)) {
+                Some(egress) => egress.out.push(frame).expect("as many as came in fit in"),
                 None => {
                     changed += 1;
                     pool.give_back(frame);
                 }
             }
         }
-        rows.add(entry, Place::Changed, changed);
-        self.put(entry);
+        rows.add(ingress, Place::Changed, changed);
+        self.queue_for_transmit(ingress);
         received
     }
 
     /// Puts what is about to leave on the rings.
-    fn put(&mut self, entry: u16) {
+    fn queue_for_transmit(&mut self, ingress: u16) {
         let Turn { ports, pool, rows, .. } = self;
-        for Port { parts, out, unrung, .. } in ports.iter_mut().filter(|port| !port.out.is_empty())
+        for Port { parts, out, unsignalled, .. } in
+            ports.iter_mut().filter(|port| !port.out.is_empty())
         {
-            let mut sent = parts.exit.transmit(pool, out, |_| {});
+            let mut sent = parts.transmitter.transmit(pool, out, |_| {});
             if !out.is_empty() {
                 // The kernel takes some, if the device does; and once more.
-                parts.exit.flush();
-                let more = parts.exit.transmit(pool, out, |_| {});
+                parts.transmitter.flush();
+                let more = parts.transmitter.transmit(pool, out, |_| {});
                 sent.frames += more.frames;
                 sent.bytes += more.bytes;
-                rows.add(entry, Place::Unsent, out.len() as u64);
+                rows.add(ingress, Place::Unsent, out.len() as u64);
                 pool.give_back_all(out);
             }
-            *unrung += sent.frames;
+            *unsignalled += sent.frames;
             let frames = sent.frames as u64;
-            rows.add(entry, Place::PacketsIn, frames);
-            rows.add(entry, Place::BytesIn, sent.bytes);
+            rows.add(ingress, Place::PacketsIn, frames);
+            rows.add(ingress, Place::BytesIn, sent.bytes);
             rows.add(parts.port, Place::PacketsOut, frames);
             rows.add(parts.port, Place::BytesOut, sent.bytes);
         }
     }
 
     /// Makes the kernel send, and takes back what was sent.
-    fn send(&mut self) {
-        for Port { parts, unrung, .. } in &mut self.ports {
-            parts.exit.flush();
+    fn transmit(&mut self) {
+        for Port { parts, unsignalled, .. } in &mut self.ports {
+            parts.transmitter.flush();
             for receiver in &mut parts.receivers {
                 receiver.reclaim(&mut self.pool, |_| {});
             }
             if let Some(owner) = parts.owner
-                && (*unrung >= BATCH_MAX || parts.exit.in_flight() > 0)
+                && (*unsignalled >= BATCH_MAX || parts.transmitter.in_flight() > 0)
             {
-                self.bells[owner].wake();
-                *unrung = 0;
+                self.doorbells[owner].wake();
+                *unsignalled = 0;
             }
         }
     }
 
     /// Says that it turns, when it is time; and that it may be handed frames, if those turn whom it waits for.
-    fn say(&mut self, now_ns: u64) {
-        if now_ns < self.word.next_ns {
+    fn stamp_heartbeat(&mut self, now_ns: u64) {
+        if now_ns < self.heartbeat.next_ns {
             return;
         }
-        let Word { beat, ticks, limit_ns, next_ns } = &mut self.word;
+        let HeartbeatState { heartbeat, ticks, limit_ns, next_ns } = &mut self.heartbeat;
         // Without the clock nothing is said, and it is tried again.
         let Ok(tick) = ticks.read() else { return };
         let until = tick + (*limit_ns / ticks.length_ns()).max(1);
-        beat.turns(until);
+        heartbeat.set_alive(until);
         let mut owners = self.ports.iter().filter_map(|port| port.parts.owner);
-        if owners.all(|owner| beat.is_turning(owner, tick)) {
-            beat.takes(until);
+        if owners.all(|owner| heartbeat.is_alive(owner, tick)) {
+            heartbeat.set_accepting(until);
         }
         *next_ns = now_ns + *limit_ns / 4;
         self.publish();
@@ -323,13 +324,17 @@ fn place(places: &[u8; PORTS], port: u16) -> Option<usize> {
 }
 
 /// Where a frame leaves, if this worker can send it there.
-fn exit_of<'p>(places: &[u8; PORTS], ports: &'p mut [Port], exit: Egress) -> Option<&'p mut Port> {
-    let port = &mut ports[place(places, exit.port)?];
-    (port.parts.index == exit.ifindex).then_some(port)
+fn egress_port<'p>(
+    places: &[u8; PORTS],
+    ports: &'p mut [Port],
+    egress: Egress,
+) -> Option<&'p mut Port> {
+    let port = &mut ports[place(places, egress.port)?];
+    (port.parts.index == egress.ifindex).then_some(port)
 }
 
 /// How long a port may be closed for what came in by it to wait: as long as the gate takes to judge, and some.
 const PATIENCE: Duration = Duration::from_millis(20);
 const PORTS: usize = 256;
-/// Of the rings that the staff makes.
+/// Of the rings that the socket manager makes.
 const RING_MAX: usize = 1024;

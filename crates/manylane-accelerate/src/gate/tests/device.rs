@@ -38,7 +38,7 @@ fn a_device_that_is_not_one_of_ours_is_kept() {
             About::Parent,
             "macvlan mv0 is on eth0",
             Some("ip link delete dev mv0"),
-            EXIT_ONLY,
+            EGRESS_ONLY,
             |links| {
                 let kind = Some("macvlan".into());
                 links.push(Link { kind, lower: Some(ETH0), ..link(9, "mv0") });
@@ -74,7 +74,7 @@ fn without_forwarding_nothing_comes_in_to_be_forwarded() {
         About::Forwarding,
         "forwarding is off on eth0, IPv4 and IPv6",
         Some("sysctl -w net/ipv4/conf/eth0/forwarding=1 net/ipv6/conf/all/forwarding=1"),
-        EXIT_ONLY,
+        EGRESS_ONLY,
         |facts| {
             forwarding(facts, ETH0 as i32, Family::V4, false);
             forwarding(facts, ETH0 as i32, Family::V6, false);
@@ -105,7 +105,7 @@ fn filters_of_traffic_control_keep_what_comes_in_there() {
         About::TrafficControl,
         "come in on eth0: u32 (preference 49152)",
         Some("tc filter delete dev eth0 ingress"),
-        EXIT_ONLY,
+        EGRESS_ONLY,
         |facts| facts.ingress_filters = filters(),
     )]);
 }

@@ -97,13 +97,17 @@ fn what_would_be_skipped_or_not_seen_keeps_one_direction_out_of_the_driver() {
             facts.qdiscs = vec![Qdisc { link: ETH0, kind: "mq".into(), place: Place::Root }];
         }),
     ];
-    for (what, command, [entry, exit], change) in cases {
+    for (what, command, [ingress, egress], change) in cases {
         let standing = of_eth0(change);
         let driver = &standing.driver;
-        assert_eq!([driver.ingress.is_empty(), driver.egress.is_empty()], [entry, exit], "{what}");
+        assert_eq!(
+            [driver.ingress.is_empty(), driver.egress.is_empty()],
+            [ingress, egress],
+            "{what}"
+        );
         assert!(standing.is_free(), "at tcx it may all be forwarded: {standing:#?}");
         // Workers' sockets need no driver that takes redirected frames, and skip all else that these skip.
-        let sends = exit || what == "takes no redirected frames";
+        let sends = egress || what == "takes no redirected frames";
         assert_eq!((driver.sends.is_empty(), driver.sockets.len()), (sends, 0), "{what}");
         for reason in driver.ingress.iter().chain(&driver.egress) {
             assert!(reason.what.contains(what), "{:?} has to contain {what:?}", reason.what);
@@ -125,8 +129,8 @@ fn packets_that_are_longer_than_their_frames_keep_a_port_from_workers() {
 fn a_software_device_is_in_the_driver_only_by_name() {
     let standing = of_eth0(|facts| facts.kernel.links[0].kind = Some("veth".into()));
     assert_eq!(standing.tier, Tier::Ingress);
-    let DriverStanding { ingress: entry, egress: exit, auto, .. } = &standing.driver;
-    assert!(entry.is_empty() && exit.is_empty(), "{standing:#?}");
+    let DriverStanding { ingress, egress, auto, .. } = &standing.driver;
+    assert!(ingress.is_empty() && egress.is_empty(), "{standing:#?}");
     let [reason] = &auto[..] else { panic!("one reason: {auto:#?}") };
     assert!(reason.what.contains("eth0 is a software device (veth)"), "{reason}");
     assert_eq!(reason.command.as_deref(), Some("manylane config set port.eth0.tier driver"));

@@ -4,14 +4,14 @@ use manylane_io::netlink::kernel::Event;
 
 use super::fake::Fake;
 use super::world::{WORKS, added, hop, ip, link, neighbour, route};
-use super::{Leads, bed, hear, leads_at, ports, to, via, written};
+use super::{Leads, apply_event, bed, leads_at, ports, to, via, written};
 use crate::mirror::{Bounds, Dump, Limits, Mirror};
 
 fn settle(mirror: &mut Mirror<Fake>) {
     for turn in 0..1000 {
         let pending = mirror.apply(turn, 7).pending;
-        mirror.side.check();
-        mirror.side.grace();
+        mirror.writer.check();
+        mirror.writer.grace();
         if pending == 0 && !mirror.is_pending() {
             return;
         }
@@ -23,9 +23,9 @@ fn settle(mirror: &mut Mirror<Fake>) {
 fn small(bounds: Bounds, groups: usize, routes: usize) -> Mirror<Fake> {
     let mut mirror = Mirror::new(Fake::with(bounds, groups, routes), Limits::default());
     mirror.set_ports(&ports(1));
-    hear(&mut mirror, Event::Link(link(1, WORKS)));
+    apply_event(&mut mirror, Event::Link(link(1, WORKS)));
     for host in 1..=9 {
-        hear(&mut mirror, Event::Neighbour(neighbour(1, [10, 1, 1, host].into(), 2)));
+        apply_event(&mut mirror, Event::Neighbour(neighbour(1, [10, 1, 1, host].into(), 2)));
     }
     mirror
 }
@@ -41,7 +41,7 @@ fn without_an_id_a_slot_or_a_group_a_prefix_is_the_kernels_until_there_is_one() 
     let bounds = Bounds { ids: 3 + 4, slots: 5 };
     let mut mirror = small(bounds, 1, 100);
     for third in 1..=6 {
-        hear(&mut mirror, added(by(third, &[third])));
+        apply_event(&mut mirror, added(by(third, &[third])));
     }
     settle(&mut mirror);
     let kernels = |mirror: &Mirror<Fake>| {
@@ -51,27 +51,27 @@ fn without_an_id_a_slot_or_a_group_a_prefix_is_the_kernels_until_there_is_one() 
     assert_eq!(mirror.status(0).starved, 2);
     assert!(mirror.is_whole(), "the kernel's are no lie");
     for third in 1..=3 {
-        hear(&mut mirror, Event::RouteGone(by(third, &[third])));
+        apply_event(&mut mirror, Event::RouteGone(by(third, &[third])));
     }
     settle(&mut mirror);
     assert_eq!((kernels(&mirror), mirror.status(0).starved), (0, 0));
 
     // Three slots are in use; a group of three needs more than there are.
-    hear(&mut mirror, added(by(7, &[1, 2, 3])));
+    apply_event(&mut mirror, added(by(7, &[1, 2, 3])));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.18.7.0/24"), to("kernel"));
     assert_eq!(mirror.status(0).starved, 1);
-    hear(&mut mirror, Event::RouteGone(by(4, &[4])));
+    apply_event(&mut mirror, Event::RouteGone(by(4, &[4])));
     settle(&mut mirror);
     let three = [(1, "10.1.1.1", true), (1, "10.1.1.2", true), (1, "10.1.1.3", true)];
     assert_eq!(leads_at(&mirror, "198.18.7.0/24"), via(&three));
-    hear(&mut mirror, Event::RouteGone(by(5, &[5])));
+    apply_event(&mut mirror, Event::RouteGone(by(5, &[5])));
     settle(&mut mirror);
     // A second group.
-    hear(&mut mirror, added(by(8, &[1, 2])));
+    apply_event(&mut mirror, added(by(8, &[1, 2])));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.18.8.0/24"), to("kernel"));
-    hear(&mut mirror, Event::RouteGone(by(7, &[1, 2, 3])));
+    apply_event(&mut mirror, Event::RouteGone(by(7, &[1, 2, 3])));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.18.8.0/24"), via(&three[..2]));
     assert_eq!(mirror.status(0).starved, 0);
@@ -83,16 +83,16 @@ fn a_prefix_that_does_not_fit_is_no_secret() {
     // Both default routes, and two.
     let mut mirror = small(bounds, 1, 4);
     for third in 1..=4 {
-        hear(&mut mirror, added(by(third, &[1])));
+        apply_event(&mut mirror, added(by(third, &[1])));
     }
     settle(&mut mirror);
     assert!(!mirror.is_whole());
     assert_eq!(mirror.status(0).refused, 2);
     assert_eq!(mirror.diff_written().len(), 2);
-    hear(&mut mirror, Event::RouteGone(by(1, &[1])));
+    apply_event(&mut mirror, Event::RouteGone(by(1, &[1])));
     settle(&mut mirror);
     assert_eq!(mirror.status(0).refused, 1);
-    hear(&mut mirror, Event::RouteGone(by(4, &[1])));
+    apply_event(&mut mirror, Event::RouteGone(by(4, &[1])));
     settle(&mut mirror);
     assert!(mirror.is_whole());
     assert_eq!(mirror.diff_written(), Vec::<String>::new());
@@ -106,20 +106,20 @@ fn a_load_that_does_not_fit_is_written_as_far_as_it_does() {
     dump.extend((1..=4).map(|third| by(third, &[1])));
     mirror.load(dump);
     settle(&mut mirror);
-    assert_eq!((mirror.side.routes.len(), mirror.status(0).refused), (4, 2));
+    assert_eq!((mirror.writer.routes.len(), mirror.status(0).refused), (4, 2));
 }
 
 #[test]
 fn a_model_without_room_says_so() {
     let limits = Limits { routes_max: 2, neighbours_max: 1, others_max: 1 };
     let mut mirror = Mirror::new(Fake::new(), limits);
-    assert!(hear(&mut mirror, Event::Link(link(1, WORKS))));
-    assert!(!hear(&mut mirror, Event::Link(link(2, WORKS))));
+    assert!(apply_event(&mut mirror, Event::Link(link(1, WORKS))));
+    assert!(!apply_event(&mut mirror, Event::Link(link(2, WORKS))));
     assert!(!mirror.is_whole());
-    assert!(hear(&mut mirror, Event::Link(link(1, 0))), "what is known may change");
-    assert!(hear(&mut mirror, Event::Neighbour(neighbour(1, ip("10.1.1.1"), 2))));
-    assert!(!hear(&mut mirror, Event::Neighbour(neighbour(1, ip("10.1.1.2"), 2))));
-    let heard = (1..=3).filter(|&third| hear(&mut mirror, added(by(third, &[1]))));
+    assert!(apply_event(&mut mirror, Event::Link(link(1, 0))), "what is known may change");
+    assert!(apply_event(&mut mirror, Event::Neighbour(neighbour(1, ip("10.1.1.1"), 2))));
+    assert!(!apply_event(&mut mirror, Event::Neighbour(neighbour(1, ip("10.1.1.2"), 2))));
+    let heard = (1..=3).filter(|&third| apply_event(&mut mirror, added(by(third, &[1]))));
     assert_eq!(heard.count(), 2);
     assert_eq!(mirror.status(0).overflows, 3);
 }
@@ -131,7 +131,7 @@ fn stale_neighbours_are_asked_for_in_turn() {
     let mut mirror = bed();
     assert_eq!(mirror.to_confirm(0).count(), 0, "they all answer");
     for host in 1..=100 {
-        hear(&mut mirror, Event::Neighbour(neighbour(1, [10, 1, 1, host].into(), 4)));
+        apply_event(&mut mirror, Event::Neighbour(neighbour(1, [10, 1, 1, host].into(), 4)));
     }
     super::settle(&mut mirror);
     let mut asked: Vec<_> = mirror.to_confirm(second).collect();

@@ -9,7 +9,7 @@ use manylane_net::transit::{Action, Adjacency, Memory, Rule, Sizes, TableNumber,
 
 use manylane_sync::rcu::Domain;
 
-use crate::mirror::table_writer::{Bounds, Side};
+use crate::mirror::table_writer::{Bounds, TableWriter};
 
 /// Tables in maps. Whatever is given back is free again after [`Fake::grace`].
 pub struct Fake {
@@ -123,7 +123,7 @@ impl Fake {
     }
 }
 
-impl Side for Fake {
+impl TableWriter for Fake {
     fn insert(&mut self, prefix: IpPrefix, id: NextHopId) -> Result<Option<NextHopId>, EditError> {
         assert!(self.words.contains_key(&id), "{prefix} to {id}, which nobody took");
         if self.routes.get(&prefix) == Some(&id) {
@@ -203,16 +203,16 @@ impl Side for Fake {
         Some(slot)
     }
 
-    fn set_slot(&mut self, slot: u32, way: Option<Adjacency>) -> Result<(), EditError> {
-        if self.slots[&slot] == way {
+    fn set_slot(&mut self, slot: u32, adjacency: Option<Adjacency>) -> Result<(), EditError> {
+        if self.slots[&slot] == adjacency {
             return Ok(());
         }
-        if way.is_some() {
+        if adjacency.is_some() {
             self.edit()?;
         } else {
             self.edits += 1;
         }
-        self.slots.insert(slot, way);
+        self.slots.insert(slot, adjacency);
         Ok(())
     }
 

@@ -30,7 +30,7 @@ pub enum Leads {
 
 /// All that is written, by prefix.
 pub fn written(mirror: &Mirror<Fake>) -> BTreeMap<IpPrefix, Leads> {
-    let routes = &mirror.side.routes;
+    let routes = &mirror.writer.routes;
     routes.iter().map(|(prefix, id)| (*prefix, leads(mirror, *id))).collect()
 }
 
@@ -51,9 +51,9 @@ pub fn written_policy(mirror: &Mirror<Fake>) -> ([Vec<String>; 2], Further) {
         };
         format!("{action}: {:?}", Rule { action: Action::Kernel, ..*rule })
     };
-    let rules = mirror.side.rules.each_ref().map(|rules| rules.iter().map(rule).collect());
+    let rules = mirror.writer.rules.each_ref().map(|rules| rules.iter().map(rule).collect());
     let tables = numbers.iter().map(|&(family, id, number)| {
-        let routes = mirror.side.tables[&number].iter();
+        let routes = mirror.writer.tables[&number].iter();
         let routes = routes.map(|(prefix, id)| (*prefix, leads(mirror, *id))).collect();
         ((family, id), routes)
     });
@@ -63,18 +63,19 @@ pub fn written_policy(mirror: &Mirror<Fake>) -> ([Vec<String>; 2], Further) {
 /// What one prefix leads to.
 pub fn leads_at(mirror: &Mirror<Fake>, prefix: &str) -> Option<Leads> {
     let prefix: IpPrefix = prefix.parse().expect("well formed");
-    mirror.side.routes.get(&prefix).map(|id| leads(mirror, *id))
+    mirror.writer.routes.get(&prefix).map(|id| leads(mirror, *id))
 }
 
 pub fn leads(mirror: &Mirror<Fake>, id: NextHopId) -> Leads {
     let vias: BTreeMap<u32, Via> = mirror.targets.slots().map(|(via, slot)| (slot, via)).collect();
-    let exit = |way: &Option<Adjacency>| way.map(|way| way.egress_ifindex);
-    let via = |slot: u32, weight: u16| (vias[&slot], exit(&mirror.side.slots[&slot]), weight);
-    match mirror.side.words[&id] {
+    let exit =
+        |destination: &Option<Adjacency>| destination.map(|destination| destination.egress_ifindex);
+    let via = |slot: u32, weight: u16| (vias[&slot], exit(&mirror.writer.slots[&slot]), weight);
+    match mirror.writer.words[&id] {
         NextHop::None => Leads::To("none"),
         NextHop::Via(slot) => Leads::Via(vec![via(slot, 1)]),
         NextHop::Group(group) => {
-            let members = &mirror.side.groups[&group];
+            let members = &mirror.writer.groups[&group];
             let mut members: Vec<_> =
                 members.iter().map(|member| via(member.slot, member.weight)).collect();
             members.sort();
@@ -109,13 +110,13 @@ pub fn bed() -> Mirror<Fake> {
     let mut mirror = Mirror::new(Fake::new(), Limits::default());
     mirror.set_ports(&ports(3));
     for index in 1..=3 {
-        hear(&mut mirror, Event::Link(link(index, WORKS)));
+        apply_event(&mut mirror, Event::Link(link(index, WORKS)));
         for family in [Family::V4, Family::V6] {
-            hear(&mut mirror, Event::Address(address(index, router(family, index, 254))));
-            hear(&mut mirror, world::added(connected(family, index)));
+            apply_event(&mut mirror, Event::Address(address(index, router(family, index, 254))));
+            apply_event(&mut mirror, world::added(connected(family, index)));
             for host in [1, 2] {
                 let router = router(family, index, host);
-                hear(&mut mirror, Event::Neighbour(neighbour(index, router, 2)));
+                apply_event(&mut mirror, Event::Neighbour(neighbour(index, router, 2)));
             }
         }
     }
@@ -137,7 +138,7 @@ pub fn ports(count: u16) -> Vec<Port> {
     (1..=count).map(port).collect()
 }
 
-pub fn hear(mirror: &mut Mirror<Fake>, event: Event) -> bool {
+pub fn apply_event(mirror: &mut Mirror<Fake>, event: Event) -> bool {
     mirror.event(&event)
 }
 
@@ -145,12 +146,12 @@ pub fn hear(mirror: &mut Mirror<Fake>, event: Event) -> bool {
 pub fn settle(mirror: &mut Mirror<Fake>) {
     for turn in 0..1000 {
         let applied = mirror.apply(turn, 3);
-        mirror.side.check();
+        mirror.writer.check();
         if applied.pending == 0 {
             assert_eq!(mirror.diff_written(), Vec::<String>::new());
             return;
         }
-        mirror.side.grace();
+        mirror.writer.grace();
     }
     panic!("edits never end: {:?}", mirror.apply(1000, 3));
 }

@@ -10,7 +10,7 @@ use super::super::changes::Changes;
 use super::super::family::{Bits, last_of};
 use super::super::kernel::Kernel;
 use super::super::routes::{Key, Routes};
-use super::super::{Body, Dump, Limits, Mirror};
+use super::super::{Dump, Limits, Mirror, RouteAttributes};
 use super::fake::Fake;
 use super::{Leads, settle, written, written_policy};
 
@@ -25,8 +25,8 @@ pub fn dump_of(kernel: &Kernel) -> Dump {
         kernel.rules().cloned().collect(),
         kernel.neighbours().cloned().collect(),
     );
-    for (table, prefix, body) in list(kernel) {
-        dump.route(&route_of(table, prefix, body));
+    for (table, prefix, attributes) in list(kernel) {
+        dump.route(&route_of(table, prefix, attributes));
     }
     dump
 }
@@ -42,42 +42,45 @@ pub fn scratch(mirror: &Mirror<Fake>) -> Mirror<Fake> {
 }
 
 /// All routes of a model: table, prefix, what they say; in the kernel's order.
-pub fn list(kernel: &Kernel) -> Vec<(u32, IpPrefix, &Body)> {
+pub fn list(kernel: &Kernel) -> Vec<(u32, IpPrefix, &RouteAttributes)> {
     let mut all = Vec::new();
     collect(&kernel.v4, &mut all);
     collect(&kernel.v6, &mut all);
     all
 }
 
-fn collect<'a, B: Bits>(routes: &'a Routes<B>, all: &mut Vec<(u32, IpPrefix, &'a Body)>) {
+fn collect<'a, B: Bits>(
+    routes: &'a Routes<B>,
+    all: &mut Vec<(u32, IpPrefix, &'a RouteAttributes)>,
+) {
     let mut keys: Vec<Key<B>> = routes.keys().collect();
     keys.sort();
     for key in keys {
         let table = routes.table_id(key.table);
-        all.extend(routes.list(key).map(|index| (table, key.prefix(), routes.body(index))));
+        all.extend(routes.list(key).map(|index| (table, key.prefix(), routes.attributes(index))));
     }
 }
 
-fn route_of(table: u32, prefix: IpPrefix, body: &Body) -> Route {
+fn route_of(table: u32, prefix: IpPrefix, attributes: &RouteAttributes) -> Route {
     Route {
         table,
         destination: prefix.addr(),
         prefix_len: prefix.len(),
-        source: body.source,
-        tos: body.tos,
-        priority: body.priority,
-        kind: body.kind,
-        protocol: body.protocol,
-        scope: body.scope,
+        source: attributes.source,
+        tos: attributes.tos,
+        priority: attributes.priority,
+        kind: attributes.kind,
+        protocol: attributes.protocol,
+        scope: attributes.scope,
         flags: 0,
-        next_hop: body.next_hop,
-        hops: match &*body.hops {
+        next_hop: attributes.next_hop,
+        hops: match &*attributes.hops {
             [] => Hops::One(None),
             [hop] => Hops::One(Some(*hop)),
             hops => Hops::Many(hops.to_vec()),
         },
-        mtu: body.mtu,
-        is_expiring: body.is_expiring,
+        mtu: attributes.mtu,
+        is_expiring: attributes.is_expiring,
     }
 }
 
@@ -89,49 +92,55 @@ pub fn look_up(written: &BTreeMap<IpPrefix, Leads>, address: IpAddr) -> Option<&
 
 /// What the kernel does with a packet to this address, as ip-route(8) has it: table by table, in each the
 /// longest prefix with a route that is used. `None` where it depends on more than that.
-pub fn kernels_choice(kernel: &Kernel, address: IpAddr) -> Option<Option<Body>> {
+pub fn kernels_choice(kernel: &Kernel, address: IpAddr) -> Option<Option<RouteAttributes>> {
     let tables = if address.is_ipv4() { &[255, 254, 253][..] } else { &[255, 254] };
     for &table in tables {
-        if let Some(body) = tables_choice(kernel, table, address)? {
-            return Some(Some(body));
+        if let Some(attributes) = tables_choice(kernel, table, address)? {
+            return Some(Some(attributes));
         }
     }
     Some(None)
 }
 
 /// The same of one table.
-pub fn tables_choice(kernel: &Kernel, table: u32, address: IpAddr) -> Option<Option<Body>> {
+pub fn tables_choice(
+    kernel: &Kernel,
+    table: u32,
+    address: IpAddr,
+) -> Option<Option<RouteAttributes>> {
     let family = if address.is_ipv4() { Family::V4 } else { Family::V6 };
     let all = list(kernel);
     let mut of_table: Vec<_> =
         all.iter().filter(|(of, prefix, _)| *of == table && prefix.contains(address)).collect();
     of_table.sort_by_key(|(_, prefix, _)| std::cmp::Reverse(prefix.len()));
     // The first of the longest prefix that is used: sorting is stable.
-    for (_, prefix, body) in of_table {
-        if body.tos != 0 || body.source.is_some() {
+    for (_, prefix, attributes) in of_table {
+        if attributes.tos != 0 || attributes.source.is_some() {
             return None;
         }
-        if kernel.links.is_usable(family, body) {
-            let is_rival = |other: &&(u32, IpPrefix, &Body)| {
+        if kernel.links.is_usable(family, attributes) {
+            let is_rival = |other: &&(u32, IpPrefix, &RouteAttributes)| {
                 other.0 == table
                     && other.1 == *prefix
-                    && other.2.priority == body.priority
+                    && other.2.priority == attributes.priority
                     && match family {
-                        Family::V4 => prefix.len() == 0 && [other.2.kind, body.kind] == [1, 1],
-                        Family::V6 => [other.2.kind, body.kind].contains(&1),
+                        Family::V4 => {
+                            prefix.len() == 0 && [other.2.kind, attributes.kind] == [1, 1]
+                        }
+                        Family::V6 => [other.2.kind, attributes.kind].contains(&1),
                     }
                     && kernel.links.is_usable(family, other.2)
             };
             let mut rivals =
-                all.iter().filter(is_rival).filter(|other| !std::ptr::eq(other.2, *body));
-            if rivals.next().is_some() || body.is_expiring || body.kind == 9 {
+                all.iter().filter(is_rival).filter(|other| !std::ptr::eq(other.2, *attributes));
+            if rivals.next().is_some() || attributes.is_expiring || attributes.kind == 9 {
                 return None;
             }
             // What is in local comes before all rules, and only what is ours can be told from what is behind.
-            if table == 255 && !matches!(body.kind, 2..=4) {
+            if table == 255 && !matches!(attributes.kind, 2..=4) {
                 return None;
             }
-            return Some(Some((*body).clone()));
+            return Some(Some((*attributes).clone()));
         }
     }
     Some(None)
@@ -140,8 +149,8 @@ pub fn tables_choice(kernel: &Kernel, table: u32, address: IpAddr) -> Option<Opt
 /// Whether the table local has anything to say of an address, or another one says that it is ours: it is the kernel's
 /// then, before all rules.
 pub fn is_ours(kernel: &Kernel, address: IpAddr) -> bool {
-    let is_it = |(table, prefix, body): &(u32, IpPrefix, &Body)| {
-        (*table == 255 || matches!(body.kind, 2..=4)) && prefix.contains(address)
+    let is_it = |(table, prefix, attributes): &(u32, IpPrefix, &RouteAttributes)| {
+        (*table == 255 || matches!(attributes.kind, 2..=4)) && prefix.contains(address)
     };
     list(kernel).iter().any(is_it)
 }
@@ -163,15 +172,15 @@ pub fn check_against_scratch(mirror: &mut Mirror<Fake>) {
     let other = scratch(mirror);
     assert_eq!(written(mirror), written(&other));
     assert_eq!(written_policy(mirror), written_policy(&other));
-    assert_eq!(mirror.side.tables.len(), other.side.tables.len(), "tables that nobody needs");
-    assert_eq!(mirror.side.words.len(), other.side.words.len(), "ids that nobody needs");
-    assert_eq!(mirror.side.slots.len(), other.side.slots.len(), "slots that nobody needs");
-    assert_eq!(mirror.side.groups.len(), other.side.groups.len(), "groups that nobody needs");
+    assert_eq!(mirror.writer.tables.len(), other.writer.tables.len(), "tables that nobody needs");
+    assert_eq!(mirror.writer.words.len(), other.writer.words.len(), "ids that nobody needs");
+    assert_eq!(mirror.writer.slots.len(), other.writer.slots.len(), "slots that nobody needs");
+    assert_eq!(mirror.writer.groups.len(), other.writer.groups.len(), "groups that nobody needs");
     let dump = dump_of(&mirror.kernel);
     assert_eq!(mirror.diff(&dump, &mut |_| {}), Vec::<String>::new());
 }
 
 /// Nothing but links and rules of the model is asked here.
 pub fn apply_to(kernel: &mut Kernel, event: &Event) {
-    kernel.hear(event, &mut Changes::default());
+    kernel.apply_event(event, &mut Changes::default());
 }

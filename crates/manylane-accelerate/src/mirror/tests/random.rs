@@ -11,7 +11,7 @@ use super::rules::check_packets;
 use super::world::{self, WORKS, router};
 use super::{Leads, ports, settle, written};
 use crate::mirror::constants::{LOWER_UP, RUNNING, UP};
-use crate::mirror::{Body, Limits, Mirror};
+use crate::mirror::{Limits, Mirror, RouteAttributes};
 
 /// What happens.
 #[derive(Clone, Debug)]
@@ -229,12 +229,12 @@ fn run(mirror: &mut Mirror<Fake>, steps: &[Step]) {
         match step {
             Step::Event(event) => _ = mirror.event(event),
             Step::Apply(max, busy) => {
-                mirror.side.busy = *busy;
+                mirror.writer.busy = *busy;
                 mirror.apply(now, *max);
-                mirror.side.busy = 0;
+                mirror.writer.busy = 0;
                 check_exits(mirror);
             }
-            Step::Grace => mirror.side.grace(),
+            Step::Grace => mirror.writer.grace(),
             Step::Ports(count) => mirror.set_ports(&ports(*count)),
             Step::Resync(events) => {
                 let mut dump = dump_of(&mirror.kernel);
@@ -244,18 +244,22 @@ fn run(mirror: &mut Mirror<Fake>, steps: &[Step]) {
                 mirror.resync(dump, &mut |_| {});
             }
         }
-        mirror.side.check();
+        mirror.writer.check();
     }
 }
 
 /// However much waits, nothing is sent to where nothing can be sent.
 fn check_exits(mirror: &Mirror<Fake>) {
-    for way in mirror.side.slots.values().flatten() {
-        let link = mirror.kernel.link(way.egress_ifindex).expect("it was there");
-        assert_eq!(link.flags & (UP | LOWER_UP), UP | LOWER_UP, "{way:?} leads to a dead exit");
-        assert_eq!(link.mac, Some(way.source.0));
-        assert!(way.mtu <= link.mtu);
-        assert_eq!(way.egress_port, mirror.ports.number(way.egress_ifindex));
+    for destination in mirror.writer.slots.values().flatten() {
+        let link = mirror.kernel.link(destination.egress_ifindex).expect("it was there");
+        assert_eq!(
+            link.flags & (UP | LOWER_UP),
+            UP | LOWER_UP,
+            "{destination:?} leads to a dead exit"
+        );
+        assert_eq!(link.mac, Some(destination.source.0));
+        assert!(destination.mtu <= link.mtu);
+        assert_eq!(destination.egress_port, mirror.ports.number(destination.egress_ifindex));
     }
 }
 
@@ -279,8 +283,13 @@ fn check_lookups(mirror: &Mirror<Fake>) {
 }
 
 /// What was found for an address is what the kernel chooses, or the kernel itself.
-pub fn check_choice(address: IpAddr, found: Option<&Leads>, choice: Option<Body>, is_ours: bool) {
-    let expected: &[&str] = match choice.as_ref().map(|body| body.kind) {
+pub fn check_choice(
+    address: IpAddr,
+    found: Option<&Leads>,
+    choice: Option<RouteAttributes>,
+    is_ours: bool,
+) {
+    let expected: &[&str] = match choice.as_ref().map(|attributes| attributes.kind) {
         None => &["none"],
         Some(2 | 4) => &["local"],
         Some(3) => &["broadcast"],
@@ -290,34 +299,42 @@ pub fn check_choice(address: IpAddr, found: Option<&Leads>, choice: Option<Body>
         Some(1) => &["blackhole"],
         Some(_) => &[],
     };
-    let body = choice.filter(|body| body.kind == 1);
+    let attributes = choice.filter(|attributes| attributes.kind == 1);
     match found {
         Some(Leads::To("kernel")) => (),
         // What lies in a prefix of local, or what main says to be ours.
         Some(Leads::To(to @ ("local" | "broadcast"))) if !expected.contains(to) => {
             assert!(is_ours, "{address}");
         }
-        Some(Leads::To("blackhole")) if body.is_some() => {
-            assert!(body.is_some_and(|body| body.next_hop.is_some()), "{address}");
+        Some(Leads::To("blackhole")) if attributes.is_some() => {
+            assert!(
+                attributes.is_some_and(|attributes| attributes.next_hop.is_some()),
+                "{address}"
+            );
         }
         Some(Leads::To(to)) => {
-            assert!(expected.contains(to) && body.is_none(), "{address}: {to}")
+            assert!(expected.contains(to) && attributes.is_none(), "{address}: {to}")
         }
         Some(Leads::Port(_)) => {
-            let body = body.unwrap_or_else(|| panic!("{address} is on a port, and should not"));
-            let is_on_link = body.hops.iter().any(|hop| hop.gateway.is_none());
-            assert!(is_on_link || body.next_hop.is_some(), "{address}");
+            let attributes =
+                attributes.unwrap_or_else(|| panic!("{address} is on a port, and should not"));
+            let is_on_link = attributes.hops.iter().any(|hop| hop.gateway.is_none());
+            assert!(is_on_link || attributes.next_hop.is_some(), "{address}");
         }
         Some(Leads::Via(vias)) => {
-            let body = body.unwrap_or_else(|| panic!("{address} leads to {vias:?}"));
+            let attributes = attributes.unwrap_or_else(|| panic!("{address} leads to {vias:?}"));
             for (via, ..) in vias {
                 let is_by = |hop: &Hop| {
                     hop.link == via.link
                         && (hop.gateway == Some(via.gateway)
                             || hop.gateway.is_none() && via.gateway == address)
                 };
-                let is_said = body.next_hop.is_some() || body.hops.iter().any(is_by);
-                assert!(is_said, "{address} leads to {via}, the route says {:?}", body.hops);
+                let has_routes = attributes.next_hop.is_some() || attributes.hops.iter().any(is_by);
+                assert!(
+                    has_routes,
+                    "{address} leads to {via}, the route says {:?}",
+                    attributes.hops
+                );
             }
         }
         None => panic!("{address} is in no prefix, not even the default one"),

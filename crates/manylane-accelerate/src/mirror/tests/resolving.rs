@@ -3,7 +3,7 @@
 use manylane_io::netlink::kernel::{Event, NextHopKind};
 
 use super::world::{added, group, hop, ip, neighbour, object, replaced, route};
-use super::{Leads, bed, hear, leads_at, ports, settle, to, via};
+use super::{Leads, apply_event, bed, leads_at, ports, settle, to, via};
 use crate::mirror::constants::{TABLE_DEFAULT, TABLE_LOCAL};
 
 #[test]
@@ -24,10 +24,10 @@ fn kinds_without_a_way_are_themselves() {
         for prefix in ["198.51.100.0/24", "2001:db8:f::/48"] {
             let mut route = route(prefix, Vec::new());
             route.kind = kind;
-            hear(&mut mirror, added(route.clone()));
+            apply_event(&mut mirror, added(route.clone()));
             settle(&mut mirror);
             assert_eq!(leads_at(&mirror, prefix), to(what), "type {kind}");
-            hear(&mut mirror, Event::RouteGone(route));
+            apply_event(&mut mirror, Event::RouteGone(route));
             settle(&mut mirror);
             assert_eq!(leads_at(&mirror, prefix), None);
         }
@@ -39,26 +39,26 @@ fn what_the_program_cannot_do_is_the_kernels() {
     let mut mirror = bed();
     let mut wrapped = hop(1, Some(ip("10.1.1.1")));
     wrapped.is_encapsulated = true;
-    hear(&mut mirror, added(route("198.51.100.0/24", vec![wrapped])));
+    apply_event(&mut mirror, added(route("198.51.100.0/24", vec![wrapped])));
     let on_link = vec![hop(1, None), hop(2, None)];
-    hear(&mut mirror, added(route("198.51.101.0/24", on_link)));
+    apply_event(&mut mirror, added(route("198.51.101.0/24", on_link)));
     let many = (0..65).map(|host| hop(1, Some([10, 1, 1, host].into()))).collect();
-    hear(&mut mirror, added(route("198.51.102.0/24", many)));
-    hear(&mut mirror, Event::NextHop(object(1, NextHopKind::Via(wrapped))));
-    hear(&mut mirror, Event::NextHop(object(2, NextHopKind::Fdb)));
-    hear(&mut mirror, Event::NextHop(object(3, group(&[(1, 1), (4, 1)]))));
+    apply_event(&mut mirror, added(route("198.51.102.0/24", many)));
+    apply_event(&mut mirror, Event::NextHop(object(1, NextHopKind::Via(wrapped))));
+    apply_event(&mut mirror, Event::NextHop(object(2, NextHopKind::Fdb)));
+    apply_event(&mut mirror, Event::NextHop(object(3, group(&[(1, 1), (4, 1)]))));
     for (id, third) in [(1, 103), (2, 104), (3, 105), (99, 106)] {
         let mut route = route(&format!("198.51.{third}.0/24"), Vec::new());
         route.next_hop = Some(id);
-        hear(&mut mirror, added(route));
+        apply_event(&mut mirror, added(route));
     }
     let mut by_tos = route("198.51.107.0/24", vec![hop(1, Some(ip("10.1.1.1")))]);
-    hear(&mut mirror, added(by_tos.clone()));
+    apply_event(&mut mirror, added(by_tos.clone()));
     by_tos.tos = 8;
-    hear(&mut mirror, added(by_tos));
+    apply_event(&mut mirror, added(by_tos));
     let mut from = route("2001:db8:f::/48", vec![hop(1, Some(ip("2001:db8:1::1")))]);
     from.source = Some((ip("2001:db8:e::"), 48));
-    hear(&mut mirror, added(from));
+    apply_event(&mut mirror, added(from));
     settle(&mut mirror);
     for third in 100..=107 {
         let prefix = format!("198.51.{third}.0/24");
@@ -77,22 +77,22 @@ fn the_lowest_metric_wins_and_then_the_first() {
         route
     };
     let appended = |route| Event::Route { route, is_replaced: false, is_appended: true };
-    hear(&mut mirror, added(by(1, 20)));
-    hear(&mut mirror, added(by(2, 10)));
+    apply_event(&mut mirror, added(by(1, 20)));
+    apply_event(&mut mirror, added(by(2, 10)));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.51.100.0/24"), via(&[(2, "10.1.2.1", true)]));
-    hear(&mut mirror, appended(by(3, 10)));
+    apply_event(&mut mirror, appended(by(3, 10)));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.51.100.0/24"), via(&[(2, "10.1.2.1", true)]));
     // In front, as `ip route prepend` does.
-    hear(&mut mirror, added(by(1, 10)));
+    apply_event(&mut mirror, added(by(1, 10)));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.51.100.0/24"), via(&[(1, "10.1.1.1", true)]));
-    hear(&mut mirror, Event::RouteGone(by(1, 10)));
-    hear(&mut mirror, Event::RouteGone(by(2, 10)));
+    apply_event(&mut mirror, Event::RouteGone(by(1, 10)));
+    apply_event(&mut mirror, Event::RouteGone(by(2, 10)));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.51.100.0/24"), via(&[(3, "10.1.3.1", true)]));
-    hear(&mut mirror, Event::RouteGone(by(3, 10)));
+    apply_event(&mut mirror, Event::RouteGone(by(3, 10)));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.51.100.0/24"), via(&[(1, "10.1.1.1", true)]));
 }
@@ -101,8 +101,8 @@ fn the_lowest_metric_wins_and_then_the_first() {
 #[test]
 fn default_routes_of_one_metric_are_the_kernels() {
     let mut mirror = bed();
-    hear(&mut mirror, added(route("0.0.0.0/0", vec![hop(1, Some(ip("10.1.1.1")))])));
-    hear(&mut mirror, added(route("0.0.0.0/0", vec![hop(2, Some(ip("10.1.2.1")))])));
+    apply_event(&mut mirror, added(route("0.0.0.0/0", vec![hop(1, Some(ip("10.1.1.1")))])));
+    apply_event(&mut mirror, added(route("0.0.0.0/0", vec![hop(2, Some(ip("10.1.2.1")))])));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, "0.0.0.0/0"), to("kernel"));
 }
@@ -114,19 +114,22 @@ fn ipv6_routes_by_routers_join_and_leave_one_another() {
     let one = hop(1, Some(ip("2001:db8:1::1")));
     let two = hop(2, Some(ip("2001:db8:2::1")));
     let both = via(&[(1, "2001:db8:1::1", true), (2, "2001:db8:2::1", true)]);
-    hear(&mut mirror, added(route(prefix, vec![one])));
+    apply_event(&mut mirror, added(route(prefix, vec![one])));
     // The message about the second has both.
-    hear(&mut mirror, added(route(prefix, vec![two, one])));
+    apply_event(&mut mirror, added(route(prefix, vec![two, one])));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, prefix), both);
-    assert!(!hear(&mut mirror, added(route(prefix, vec![one, two]))), "the order says nothing");
-    hear(&mut mirror, Event::RouteGone(route(prefix, vec![one])));
+    assert!(
+        !apply_event(&mut mirror, added(route(prefix, vec![one, two]))),
+        "the order says nothing"
+    );
+    apply_event(&mut mirror, Event::RouteGone(route(prefix, vec![one])));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, prefix), via(&[(2, "2001:db8:2::1", true)]));
-    hear(&mut mirror, replaced(route(prefix, vec![one, two])));
+    apply_event(&mut mirror, replaced(route(prefix, vec![one, two])));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, prefix), both);
-    hear(&mut mirror, Event::RouteGone(route(prefix, vec![one, two])));
+    apply_event(&mut mirror, Event::RouteGone(route(prefix, vec![one, two])));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, prefix), None);
 }
@@ -143,21 +146,21 @@ fn neighbours_have_routes_where_their_network_leads_to_them() {
         assert_eq!(leads_at(&mirror, host), own);
         // A longer prefix that leads elsewhere hides the network.
         let elsewhere = route(cover, vec![hop(2, Some(ip(other)))]);
-        hear(&mut mirror, added(elsewhere.clone()));
+        apply_event(&mut mirror, added(elsewhere.clone()));
         settle(&mut mirror);
         assert_eq!(leads_at(&mirror, host), None);
-        hear(&mut mirror, Event::RouteGone(elsewhere));
+        apply_event(&mut mirror, Event::RouteGone(elsewhere));
         settle(&mut mirror);
         assert_eq!(leads_at(&mirror, host), own);
         // It does not answer any more: whoever asks for it asks the kernel.
-        hear(&mut mirror, Event::Neighbour(neighbour(1, address, 0x20)));
+        apply_event(&mut mirror, Event::Neighbour(neighbour(1, address, 0x20)));
         settle(&mut mirror);
         assert_eq!(leads_at(&mirror, host), None);
         // On another link than its network's.
-        hear(&mut mirror, Event::Neighbour(neighbour(3, address, 2)));
+        apply_event(&mut mirror, Event::Neighbour(neighbour(3, address, 2)));
         settle(&mut mirror);
         assert_eq!(leads_at(&mirror, host), None);
-        hear(&mut mirror, Event::Neighbour(neighbour(1, address, 4)));
+        apply_event(&mut mirror, Event::Neighbour(neighbour(1, address, 4)));
         settle(&mut mirror);
         assert_eq!(leads_at(&mirror, host), own);
         mirror.set_ports(&ports(0));
@@ -170,20 +173,20 @@ fn neighbours_have_routes_where_their_network_leads_to_them() {
 #[test]
 fn neighbours_follow_an_object_that_becomes_their_network() {
     let mut mirror = bed();
-    hear(&mut mirror, Event::Neighbour(neighbour(1, ip("203.0.113.5"), 2)));
-    hear(&mut mirror, Event::NextHop(object(1, NextHopKind::Via(hop(1, None)))));
+    apply_event(&mut mirror, Event::Neighbour(neighbour(1, ip("203.0.113.5"), 2)));
+    apply_event(&mut mirror, Event::NextHop(object(1, NextHopKind::Via(hop(1, None)))));
     let mut network = route("203.0.113.0/24", Vec::new());
     network.next_hop = Some(1);
-    hear(&mut mirror, added(network.clone()));
+    apply_event(&mut mirror, added(network.clone()));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, "203.0.113.0/24"), Some(Leads::Port(1)));
     assert_eq!(leads_at(&mirror, "203.0.113.5/32"), via(&[(1, "203.0.113.5", true)]));
     let elsewhere = NextHopKind::Via(hop(2, Some(ip("10.1.2.1"))));
-    hear(&mut mirror, Event::NextHop(object(1, elsewhere)));
+    apply_event(&mut mirror, Event::NextHop(object(1, elsewhere)));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, "203.0.113.5/32"), None);
-    hear(&mut mirror, Event::RouteGone(network));
-    hear(&mut mirror, added(route("0.0.0.0/0", vec![hop(1, None)])));
+    apply_event(&mut mirror, Event::RouteGone(network));
+    apply_event(&mut mirror, added(route("0.0.0.0/0", vec![hop(1, None)])));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, "203.0.113.5/32"), via(&[(1, "203.0.113.5", true)]));
 }
@@ -192,37 +195,37 @@ fn neighbours_follow_an_object_that_becomes_their_network() {
 fn the_local_table_is_read_first() {
     let mut mirror = bed();
     let far = |prefix| route(prefix, vec![hop(1, Some(ip("10.1.1.1")))]);
-    hear(&mut mirror, added(far("198.51.100.7/32")));
-    hear(&mut mirror, added(far("198.51.100.64/26")));
+    apply_event(&mut mirror, added(far("198.51.100.7/32")));
+    apply_event(&mut mirror, added(far("198.51.100.64/26")));
     settle(&mut mirror);
     let mut local = route("198.51.100.7/32", vec![hop(9, None)]);
     (local.table, local.kind) = (TABLE_LOCAL, 2);
-    hear(&mut mirror, added(local.clone()));
+    apply_event(&mut mirror, added(local.clone()));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.51.100.7/32"), to("local"));
     // What lies in a prefix of it is hidden from the later ones; or not: the kernel's, by what local says.
     let mut wide = route("198.51.100.0/24", vec![hop(9, None)]);
     (wide.table, wide.kind) = (TABLE_LOCAL, 2);
-    hear(&mut mirror, added(wide.clone()));
+    apply_event(&mut mirror, added(wide.clone()));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.51.100.64/26"), to("local"));
-    hear(&mut mirror, Event::RouteGone(wide));
-    hear(&mut mirror, Event::RouteGone(local));
+    apply_event(&mut mirror, Event::RouteGone(wide));
+    apply_event(&mut mirror, Event::RouteGone(local));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.51.100.64/26"), via(&[(1, "10.1.1.1", true)]));
     assert_eq!(leads_at(&mirror, "198.51.100.7/32"), via(&[(1, "10.1.1.1", true)]));
     // The default table, last of all.
     let mut last = far("198.51.100.128/25");
     last.table = TABLE_DEFAULT;
-    hear(&mut mirror, added(last));
+    apply_event(&mut mirror, added(last));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.51.100.128/25"), via(&[(1, "10.1.1.1", true)]));
-    hear(&mut mirror, added(far("198.51.0.0/16")));
+    apply_event(&mut mirror, added(far("198.51.0.0/16")));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.51.100.128/25"), to("kernel"));
     let mut elsewhere = far("203.0.113.0/24");
     elsewhere.table = 100;
-    hear(&mut mirror, added(elsewhere));
+    apply_event(&mut mirror, added(elsewhere));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, "203.0.113.0/24"), None, "no rule reads it");
 }

@@ -10,8 +10,8 @@ use super::fake::Fake;
 use super::model::{addresses, is_ours, look_up, tables_choice};
 use super::random::check_choice;
 use super::world::{self, added, hop, ip, replaced, route, rule};
-use super::{Leads, bed, hear, leads, settle, to, via, written, written_policy};
-use crate::mirror::{Body, Kernel, Mirror, Question};
+use super::{Leads, apply_event, bed, leads, settle, to, via, written, written_policy};
+use crate::mirror::{Kernel, Mirror, Question, RouteAttributes};
 
 /// A packet, as rules see it.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ enum Choice {
     /// A rule leads it nowhere.
     Nowhere,
     /// This route, if any.
-    Route(Option<Body>),
+    Route(Option<RouteAttributes>),
 }
 
 /// By ip-rule(8): rule by rule, to the first one that matches and whose table has a route.
@@ -61,7 +61,7 @@ fn kernels_way(kernel: &Kernel, packet: &Packet) -> Choice {
         match rule.action {
             1 => match tables_choice(kernel, rule.table, packet.to) {
                 None => return Choice::Depends,
-                Some(Some(body)) => return Choice::Route(Some(body)),
+                Some(Some(attributes)) => return Choice::Route(Some(attributes)),
                 Some(None) => (),
             },
             _ => return Choice::Nowhere,
@@ -73,7 +73,7 @@ fn kernels_way(kernel: &Kernel, packet: &Packet) -> Choice {
 /// What is written for a packet.
 fn written_way(mirror: &Mirror<Fake>, packet: &Packet) -> Leads {
     let merged = look_up(&written(mirror), packet.to).expect("a default route").clone();
-    let rules = &mirror.side.rules[usize::from(packet.to.is_ipv6())];
+    let rules = &mirror.writer.rules[usize::from(packet.to.is_ipv6())];
     if rules.is_empty() {
         return merged;
     }
@@ -94,7 +94,7 @@ fn written_way(mirror: &Mirror<Fake>, packet: &Packet) -> Leads {
             Action::Merged if merged != Leads::To("none") => return merged,
             Action::Merged => (),
             Action::Table(table) => {
-                let routes = &mirror.side.tables[&table];
+                let routes = &mirror.writer.tables[&table];
                 let containing = routes.iter().filter(|(prefix, _)| prefix.contains(packet.to));
                 if let Some((_, id)) = containing.max_by_key(|(prefix, _)| prefix.len()) {
                     return leads(mirror, *id);
@@ -129,8 +129,8 @@ pub fn check_packets(mirror: &Mirror<Fake>) {
                     "{packet:?} leads to {found:?}"
                 );
             }
-            Choice::Route(body) => {
-                check_choice(to, Some(&found), body, is_ours);
+            Choice::Route(attributes) => {
+                check_choice(to, Some(&found), attributes, is_ours);
             }
         }
     }
@@ -141,14 +141,14 @@ fn usual() -> Mirror<Fake> {
     let mut mirror = bed();
     for family in [Family::V4, Family::V6] {
         for (priority, table) in world::USUAL_RULES {
-            hear(&mut mirror, Event::Rule(rule(family, priority, table)));
+            apply_event(&mut mirror, Event::Rule(rule(family, priority, table)));
         }
     }
     settle(&mut mirror);
     mirror
 }
 
-fn way(mirror: &Mirror<Fake>, from: &str, to: &str) -> Option<Leads> {
+fn destination(mirror: &Mirror<Fake>, from: &str, to: &str) -> Option<Leads> {
     Some(written_way(mirror, &Packet { from: ip(from), to: ip(to), entry: 1, tos: 0 }))
 }
 
@@ -161,74 +161,74 @@ fn far(table: u32, prefix: &str, link: u32) -> Route {
 #[test]
 fn a_rule_leads_some_to_another_table() {
     let mut mirror = usual();
-    assert_eq!(mirror.side.rules, [vec![], vec![]], "the usual ones need no list");
+    assert_eq!(mirror.writer.rules, [vec![], vec![]], "the usual ones need no list");
     for (from, default) in [("10.9.0.0", "0.0.0.0/0"), ("2001:db8:9::", "::/0")] {
-        hear(&mut mirror, added(far(254, default, 1)));
-        hear(&mut mirror, added(far(100, default, 2)));
+        apply_event(&mut mirror, added(far(254, default, 1)));
+        apply_event(&mut mirror, added(far(100, default, 2)));
         let family = if from.contains(':') { Family::V6 } else { Family::V4 };
         let from = Some((ip(from), if from.contains(':') { 48 } else { 16 }));
-        hear(&mut mirror, Event::Rule(Rule { from, ..rule(family, 50, 100) }));
+        apply_event(&mut mirror, Event::Rule(Rule { from, ..rule(family, 50, 100) }));
     }
     settle(&mut mirror);
-    assert_eq!(way(&mirror, "10.8.0.1", "198.51.100.1"), via(&[(1, "10.1.1.1", true)]));
-    assert_eq!(way(&mirror, "10.9.0.1", "198.51.100.1"), via(&[(2, "10.1.2.1", true)]));
+    assert_eq!(destination(&mirror, "10.8.0.1", "198.51.100.1"), via(&[(1, "10.1.1.1", true)]));
+    assert_eq!(destination(&mirror, "10.9.0.1", "198.51.100.1"), via(&[(2, "10.1.2.1", true)]));
     let router = |link: u32| world::router(Family::V6, link, 1).to_string();
-    assert_eq!(way(&mirror, "2001:db8:9::1", "2001:db9::1"), via(&[(2, &router(2), true)]));
-    assert_eq!(way(&mirror, "2001:db8:8::1", "2001:db9::1"), via(&[(1, &router(1), true)]));
+    assert_eq!(destination(&mirror, "2001:db8:9::1", "2001:db9::1"), via(&[(2, &router(2), true)]));
+    assert_eq!(destination(&mirror, "2001:db8:8::1", "2001:db9::1"), via(&[(1, &router(1), true)]));
     let status = mirror.status(0);
     let counts = [status.counts.further_tables, status.counts.further_prefixes];
     assert_eq!(counts, [2, 2]);
     assert_eq!((status.refused_rules.len(), status.kernel_rules.len()), (0, 0));
     // Its route is another; the rule is gone, and with it the table.
-    hear(&mut mirror, replaced(far(100, "0.0.0.0/0", 3)));
+    apply_event(&mut mirror, replaced(far(100, "0.0.0.0/0", 3)));
     settle(&mut mirror);
-    assert_eq!(way(&mirror, "10.9.0.1", "198.51.100.1"), via(&[(3, "10.1.3.1", true)]));
+    assert_eq!(destination(&mirror, "10.9.0.1", "198.51.100.1"), via(&[(3, "10.1.3.1", true)]));
     let from = Some((ip("10.9.0.0"), 16));
-    hear(&mut mirror, Event::RuleGone(Rule { from, ..rule(Family::V4, 50, 100) }));
+    apply_event(&mut mirror, Event::RuleGone(Rule { from, ..rule(Family::V4, 50, 100) }));
     settle(&mut mirror);
-    assert_eq!((mirror.side.rules[0].len(), mirror.side.tables.len()), (0, 1));
-    assert_eq!(way(&mirror, "10.9.0.1", "198.51.100.1"), via(&[(1, "10.1.1.1", true)]));
+    assert_eq!((mirror.writer.rules[0].len(), mirror.writer.tables.len()), (0, 1));
+    assert_eq!(destination(&mirror, "10.9.0.1", "198.51.100.1"), via(&[(1, "10.1.1.1", true)]));
 }
 
 #[test]
 fn a_neighbour_is_reached_by_a_further_tables_network() {
     let mut mirror = usual();
-    hear(&mut mirror, Event::Rule(rule(Family::V4, 50, 100)));
-    hear(&mut mirror, added(Route { table: 100, ..super::connected(Family::V4, 2) }));
+    apply_event(&mut mirror, Event::Rule(rule(Family::V4, 50, 100)));
+    apply_event(&mut mirror, added(Route { table: 100, ..super::connected(Family::V4, 2) }));
     settle(&mut mirror);
-    assert_eq!(way(&mirror, "10.9.0.1", "10.1.2.1"), via(&[(2, "10.1.2.1", true)]));
-    assert_eq!(way(&mirror, "10.9.0.1", "10.1.2.7"), Some(Leads::Port(2)));
+    assert_eq!(destination(&mirror, "10.9.0.1", "10.1.2.1"), via(&[(2, "10.1.2.1", true)]));
+    assert_eq!(destination(&mirror, "10.9.0.1", "10.1.2.7"), Some(Leads::Port(2)));
     let known = world::neighbour(2, ip("10.1.2.7"), 2);
-    hear(&mut mirror, Event::Neighbour(known.clone()));
+    apply_event(&mut mirror, Event::Neighbour(known.clone()));
     settle(&mut mirror);
-    assert_eq!(way(&mirror, "10.9.0.1", "10.1.2.7"), via(&[(2, "10.1.2.7", true)]));
-    hear(&mut mirror, Event::NeighbourGone(known));
+    assert_eq!(destination(&mirror, "10.9.0.1", "10.1.2.7"), via(&[(2, "10.1.2.7", true)]));
+    apply_event(&mut mirror, Event::NeighbourGone(known));
     settle(&mut mirror);
-    assert_eq!(way(&mirror, "10.9.0.1", "10.1.2.7"), Some(Leads::Port(2)));
+    assert_eq!(destination(&mirror, "10.9.0.1", "10.1.2.7"), Some(Leads::Port(2)));
 }
 
 #[test]
 fn what_only_the_kernel_can_ask_is_its_for_whom_it_may_concern() {
     let mut mirror = usual();
-    hear(&mut mirror, added(far(254, "0.0.0.0/0", 1)));
+    apply_event(&mut mirror, added(far(254, "0.0.0.0/0", 1)));
     let from = Some((ip("10.9.1.7"), 16));
-    hear(
+    apply_event(
         &mut mirror,
         Event::Rule(Rule { from, others: vec!["mark"], ..rule(Family::V4, 50, 100) }),
     );
-    hear(&mut mirror, Event::Rule(Rule { action: 7, to: from, ..rule(Family::V4, 60, 0) }));
+    apply_event(&mut mirror, Event::Rule(Rule { action: 7, to: from, ..rule(Family::V4, 60, 0) }));
     settle(&mut mirror);
-    assert_eq!(way(&mirror, "10.8.0.1", "198.51.100.1"), via(&[(1, "10.1.1.1", true)]));
-    assert_eq!(way(&mirror, "10.9.0.1", "198.51.100.1"), to("kernel"));
-    assert_eq!(way(&mirror, "10.8.0.1", "10.9.2.2"), to("nowhere"));
+    assert_eq!(destination(&mirror, "10.8.0.1", "198.51.100.1"), via(&[(1, "10.1.1.1", true)]));
+    assert_eq!(destination(&mirror, "10.9.0.1", "198.51.100.1"), to("kernel"));
+    assert_eq!(destination(&mirror, "10.8.0.1", "10.9.2.2"), to("nowhere"));
     assert_eq!(
         mirror.kernel_rules(),
         ["ip -4 rule 50: from 10.9.1.7/16 [mark] lookup 100: it asks for more than addresses"]
     );
-    assert_eq!(mirror.side.tables.len(), 0, "nobody is led there");
+    assert_eq!(mirror.writer.tables.len(), 0, "nobody is led there");
     let why = |source: &str| {
         let (source, destination) = (Some(ip(source)), ip("198.51.100.1"));
-        mirror.why(&Question { source, destination, entry: None })
+        mirror.why(&Question { source, destination, ingress: None })
     };
     assert_eq!(
         (why("10.9.0.1").verdict.as_str(), why("10.8.0.1").verdict.as_str()),
@@ -236,66 +236,66 @@ fn what_only_the_kernel_can_ask_is_its_for_whom_it_may_concern() {
     );
     assert!(why("10.9.0.1").rule.is_some_and(|rule| rule.contains("[mark]")));
     // Whom an inverted one does not match is not known.
-    hear(
+    apply_event(
         &mut mirror,
         Event::Rule(Rule { from, flags: 2, others: vec!["user"], ..rule(Family::V4, 40, 100) }),
     );
     settle(&mut mirror);
-    assert_eq!(way(&mirror, "10.8.0.1", "198.51.100.1"), to("kernel"));
+    assert_eq!(destination(&mirror, "10.8.0.1", "198.51.100.1"), to("kernel"));
 }
 
 /// Of two that differ only in what is not asked here, one stays when the other goes.
 #[test]
 fn rules_that_differ_in_what_only_the_kernel_asks_are_two() {
     let mut mirror = usual();
-    hear(&mut mirror, added(far(254, "0.0.0.0/0", 1)));
+    apply_event(&mut mirror, added(far(254, "0.0.0.0/0", 1)));
     let from = Some((ip("10.9.0.0"), 16));
     let by_port = |port: u8| {
         let rest = vec![23, 0, port, 0, port, 0];
         Rule { from, others: vec!["ports"], rest, ..rule(Family::V4, 50, 100) }
     };
-    hear(&mut mirror, Event::Rule(by_port(53)));
-    hear(&mut mirror, Event::Rule(by_port(80)));
-    hear(&mut mirror, Event::RuleGone(by_port(53)));
+    apply_event(&mut mirror, Event::Rule(by_port(53)));
+    apply_event(&mut mirror, Event::Rule(by_port(80)));
+    apply_event(&mut mirror, Event::RuleGone(by_port(53)));
     settle(&mut mirror);
-    assert_eq!(way(&mirror, "10.9.0.1", "198.51.100.1"), to("kernel"));
-    hear(&mut mirror, Event::RuleGone(by_port(80)));
+    assert_eq!(destination(&mirror, "10.9.0.1", "198.51.100.1"), to("kernel"));
+    apply_event(&mut mirror, Event::RuleGone(by_port(80)));
     settle(&mut mirror);
-    assert_eq!(way(&mirror, "10.9.0.1", "198.51.100.1"), via(&[(1, "10.1.1.1", true)]));
+    assert_eq!(destination(&mirror, "10.9.0.1", "198.51.100.1"), via(&[(1, "10.1.1.1", true)]));
 }
 
 /// What a custom rule reads of main is not what default has.
 #[test]
 fn the_table_default_is_no_part_of_main() {
     let mut mirror = usual();
-    hear(&mut mirror, added(far(254, "198.51.100.0/24", 1)));
+    apply_event(&mut mirror, added(far(254, "198.51.100.0/24", 1)));
     let from = Some((ip("10.9.0.0"), 16));
-    hear(&mut mirror, Event::Rule(Rule { from, ..rule(Family::V4, 50, 254) }));
-    hear(&mut mirror, Event::Rule(Rule { action: 8, from, ..rule(Family::V4, 60, 0) }));
+    apply_event(&mut mirror, Event::Rule(Rule { from, ..rule(Family::V4, 50, 254) }));
+    apply_event(&mut mirror, Event::Rule(Rule { action: 8, from, ..rule(Family::V4, 60, 0) }));
     settle(&mut mirror);
-    assert_eq!(way(&mirror, "10.9.0.1", "198.51.100.1"), via(&[(1, "10.1.1.1", true)]));
-    assert_eq!(way(&mirror, "10.9.0.1", "203.0.113.1"), to("nowhere"));
-    hear(&mut mirror, added(far(253, "203.0.113.0/24", 2)));
+    assert_eq!(destination(&mirror, "10.9.0.1", "198.51.100.1"), via(&[(1, "10.1.1.1", true)]));
+    assert_eq!(destination(&mirror, "10.9.0.1", "203.0.113.1"), to("nowhere"));
+    apply_event(&mut mirror, added(far(253, "203.0.113.0/24", 2)));
     settle(&mut mirror);
-    assert_eq!(way(&mirror, "10.8.0.1", "203.0.113.1"), via(&[(2, "10.1.2.1", true)]));
-    assert_eq!(way(&mirror, "10.9.0.1", "203.0.113.1"), to("kernel"));
+    assert_eq!(destination(&mirror, "10.8.0.1", "203.0.113.1"), via(&[(2, "10.1.2.1", true)]));
+    assert_eq!(destination(&mirror, "10.9.0.1", "203.0.113.1"), to("kernel"));
 }
 
 #[test]
 fn a_device_gives_its_name_to_another() {
     let mut mirror = usual();
     let iif = Some("uplink".to_owned());
-    hear(&mut mirror, Event::Rule(Rule { iif, action: 6, ..rule(Family::V4, 50, 0) }));
+    apply_event(&mut mirror, Event::Rule(Rule { iif, action: 6, ..rule(Family::V4, 50, 0) }));
     settle(&mut mirror);
-    let ingress = |mirror: &Mirror<Fake>| mirror.side.rules[0][1].ingress;
+    let ingress = |mirror: &Mirror<Fake>| mirror.writer.rules[0][1].ingress;
     assert_eq!(ingress(&mirror), Some(u32::MAX), "nobody has it");
     let mut link = world::link(2, world::WORKS);
     link.name = "uplink".to_owned();
-    hear(&mut mirror, Event::Link(link.clone()));
+    apply_event(&mut mirror, Event::Link(link.clone()));
     settle(&mut mirror);
     assert_eq!(ingress(&mirror), Some(2));
     link.name = "eth2".to_owned();
-    hear(&mut mirror, Event::Link(link));
+    apply_event(&mut mirror, Event::Link(link));
     settle(&mut mirror);
     assert_eq!(ingress(&mirror), Some(u32::MAX));
 }
@@ -303,31 +303,34 @@ fn a_device_gives_its_name_to_another() {
 #[test]
 fn rules_that_cannot_be_followed_are_refused_and_named() {
     let mut mirror = usual();
-    hear(&mut mirror, Event::Rule(Rule { others: vec!["l3mdev"], ..rule(Family::V4, 1000, 0) }));
+    apply_event(
+        &mut mirror,
+        Event::Rule(Rule { others: vec!["l3mdev"], ..rule(Family::V4, 1000, 0) }),
+    );
     settle(&mut mirror);
-    assert_eq!((mirror.refused_rules(), mirror.side.rules[0].len()), (vec![], 0), "no VRF");
+    assert_eq!((mirror.refused_rules(), mirror.writer.rules[0].len()), (vec![], 0), "no VRF");
     // Local is not the first.
-    hear(&mut mirror, Event::RuleGone(rule(Family::V4, 0, 255)));
+    apply_event(&mut mirror, Event::RuleGone(rule(Family::V4, 0, 255)));
     let said = |mirror: &Mirror<Fake>| -> Vec<String> {
         mirror.refused_rules().into_iter().map(|refused| refused.what).collect()
     };
     assert!(said(&mirror)[0].ends_with("table local: ip -4 rule 32766: from all lookup 254"));
     settle(&mut mirror);
-    assert_eq!(mirror.side.rules[0], [Written::all(Action::Kernel)]);
-    hear(&mut mirror, Event::Rule(rule(Family::V4, 0, 255)));
+    assert_eq!(mirror.writer.rules[0], [Written::all(Action::Kernel)]);
+    apply_event(&mut mirror, Event::Rule(rule(Family::V4, 0, 255)));
     // Nobody reads main for all.
-    hear(&mut mirror, Event::RuleGone(rule(Family::V6, 32_766, 254)));
+    apply_event(&mut mirror, Event::RuleGone(rule(Family::V6, 32_766, 254)));
     assert!(said(&mirror)[0].contains("`ip -6 rule` reads the table main"), "{:?}", said(&mirror));
-    hear(&mut mirror, Event::Rule(rule(Family::V6, 32_766, 254)));
+    apply_event(&mut mirror, Event::Rule(rule(Family::V6, 32_766, 254)));
     assert_eq!(said(&mirror), Vec::<String>::new());
     // As many as there is room for, and one more.
     for number in 0..RULES as u32 - 2 {
         let from = Some((world::router(Family::V4, number, 0), 24));
-        hear(&mut mirror, Event::Rule(Rule { from, ..rule(Family::V4, 100, 7) }));
+        apply_event(&mut mirror, Event::Rule(Rule { from, ..rule(Family::V4, 100, 7) }));
     }
     settle(&mut mirror);
-    assert_eq!((said(&mirror).len(), mirror.side.rules[0].len()), (0, RULES));
-    hear(&mut mirror, Event::Rule(Rule { tos: 4, ..rule(Family::V4, 100, 7) }));
+    assert_eq!((said(&mirror).len(), mirror.writer.rules[0].len()), (0, RULES));
+    apply_event(&mut mirror, Event::Rule(Rule { tos: 4, ..rule(Family::V4, 100, 7) }));
     assert!(said(&mirror)[0].contains("33 rules; there is room for 32"), "{:?}", said(&mirror));
 }
 
@@ -335,44 +338,44 @@ fn rules_that_cannot_be_followed_are_refused_and_named() {
 fn tables_that_do_not_fit_are_the_kernels() {
     let mut mirror = usual();
     for table in 0..=FURTHER_TABLES as u32 {
-        hear(&mut mirror, added(far(1000 + table, "0.0.0.0/0", 1)));
+        apply_event(&mut mirror, added(far(1000 + table, "0.0.0.0/0", 1)));
         let iif = Some(format!("eth{table}"));
-        hear(&mut mirror, Event::Rule(Rule { iif, ..rule(Family::V4, 100, 1000 + table) }));
+        apply_event(&mut mirror, Event::Rule(Rule { iif, ..rule(Family::V4, 100, 1000 + table) }));
     }
     settle(&mut mirror);
-    assert_eq!(mirror.side.tables.len(), FURTHER_TABLES);
-    assert_eq!(mirror.kernel_rules().len(), 1);
+    assert_eq!(mirror.writer.tables.len(), FURTHER_TABLES);
+    assert_eq!(mirror.kernels_rules().len(), 1);
     // One that is too large; smaller, it is tried again.
     let mut mirror = usual();
-    mirror.side.table_max = 3;
-    hear(&mut mirror, Event::Rule(rule(Family::V4, 100, 100)));
+    mirror.writer.table_max = 3;
+    apply_event(&mut mirror, Event::Rule(rule(Family::V4, 100, 100)));
     for prefix in ["0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.2.0.0/16"] {
-        hear(&mut mirror, added(far(100, prefix, 2)));
+        apply_event(&mut mirror, added(far(100, prefix, 2)));
     }
     settle(&mut mirror);
-    assert_eq!(way(&mirror, "10.9.0.1", "10.2.0.1"), to("kernel"));
-    assert!(mirror.kernel_rules()[0].ends_with("the table is too large"));
+    assert_eq!(destination(&mirror, "10.9.0.1", "10.2.0.1"), to("kernel"));
+    assert!(mirror.kernels_rules()[0].ends_with("the table is too large"));
     assert_eq!(mirror.status(0).counts.further_prefixes, 0, "its room is given back");
-    hear(&mut mirror, Event::RouteGone(far(100, "10.1.0.0/16", 2)));
+    apply_event(&mut mirror, Event::RouteGone(far(100, "10.1.0.0/16", 2)));
     settle(&mut mirror);
-    assert_eq!(way(&mirror, "10.9.0.1", "10.2.0.1"), via(&[(2, "10.1.2.1", true)]));
-    assert_eq!(mirror.kernel_rules(), Vec::<String>::new());
+    assert_eq!(destination(&mirror, "10.9.0.1", "10.2.0.1"), via(&[(2, "10.1.2.1", true)]));
+    assert_eq!(mirror.kernels_rules(), Vec::<String>::new());
 }
 
 /// A rule is obeyed at once; a table that cannot be written yet is the kernel's until it is.
 #[test]
 fn a_table_that_waits_is_the_kernels() {
     let mut mirror = usual();
-    hear(&mut mirror, added(far(254, "0.0.0.0/0", 1)));
+    apply_event(&mut mirror, added(far(254, "0.0.0.0/0", 1)));
     settle(&mut mirror);
-    hear(&mut mirror, added(far(100, "0.0.0.0/0", 1)));
-    hear(&mut mirror, Event::Rule(rule(Family::V4, 100, 100)));
+    apply_event(&mut mirror, added(far(100, "0.0.0.0/0", 1)));
+    apply_event(&mut mirror, Event::Rule(rule(Family::V4, 100, 100)));
     // Its one prefix, and its two steps: the table is busy, the list is not.
-    mirror.side.busy = 1;
+    mirror.writer.busy = 1;
     let applied = mirror.apply(0, 100);
     assert!(applied.is_busy && applied.pending > 0, "{applied:?}");
-    assert_eq!(way(&mirror, "10.9.0.1", "198.51.100.1"), to("kernel"));
+    assert_eq!(destination(&mirror, "10.9.0.1", "198.51.100.1"), to("kernel"));
     settle(&mut mirror);
-    assert_eq!(way(&mirror, "10.9.0.1", "198.51.100.1"), via(&[(1, "10.1.1.1", true)]));
+    assert_eq!(destination(&mirror, "10.9.0.1", "198.51.100.1"), via(&[(1, "10.1.1.1", true)]));
     assert_eq!(written_policy(&mirror).1[&(Family::V4, 100)].len(), 1);
 }
