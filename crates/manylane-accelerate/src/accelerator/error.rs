@@ -29,21 +29,21 @@ pub enum AccelerateError {
     Gate(GateError),
     /// The program was refused.
     Program(BpfError),
-    /// There is no such interface.
+    /// No interface has this name.
     NoSuchInterface {
         /// The name.
         name: String,
-        /// The names there are.
+        /// The names of the existing interfaces.
         present: Vec<String>,
     },
-    /// An interface is named twice, or none is, or more are than there is room for.
+    /// An interface is named twice, or none is named, or more than the tables hold.
     Interfaces {
         /// What is wrong.
         what: String,
     },
     /// A thread or a descriptor was refused.
     System {
-        /// What was asked for.
+        /// The requested thing.
         what: &'static str,
         /// What the kernel said.
         source: io::Error,

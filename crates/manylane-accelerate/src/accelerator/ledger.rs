@@ -22,14 +22,14 @@ use manylane_api::accelerate::{AcceleratedLedger, PassedStatus};
 /// A port's row, over all processors.
 pub(super) type Row = [u64; COUNTERS];
 
-/// Who counts.
+/// The counters of the three tiers.
 #[derive(Clone)]
 pub(super) struct Sources {
     /// The program at tcx.
     pub ingress: Counters,
-    /// Those in drivers, when there are any.
+    /// Programs in drivers, once loaded.
     pub driver: Arc<OnceLock<DriverCounters>>,
-    /// Workers, when there are any.
+    /// Workers, once started.
     pub workers: Arc<OnceLock<WorkerCounts>>,
 }
 
@@ -104,7 +104,7 @@ pub(super) fn decided(row: &Row) -> u64 {
     Verdict::ALL.iter().map(|&verdict| of(row, verdict)).sum()
 }
 
-/// Packets that came in.
+/// Packets received.
 pub(super) fn seen(port: &Counted) -> u64 {
     decided(&port.row) + dropped(port).values().sum::<u64>() + queued(port)
 }
@@ -125,7 +125,7 @@ pub(super) fn forwarded(row: &Row) -> u64 {
     of(row, Verdict::Forwarded)
 }
 
-/// The same by the tier that forwarded them.
+/// Forwarded packets by the tier that forwarded them.
 pub(super) fn by_tier(port: &Counted) -> BTreeMap<String, u64> {
     let (driver, workers) = (port.driver.packets_in, port.workers.packets_in);
     let ingress = forwarded(&port.row).wrapping_sub(driver).wrapping_sub(workers);

@@ -87,15 +87,15 @@ pub struct Options {
     pub interfaces: Vec<String>,
     /// What the gate is to overlook.
     pub bypass: Bypass,
-    /// Who forwards.
+    /// The tier that forwards.
     pub tier: TierChoice,
-    /// Who forwards what comes in by these, and goes out by them, if others than that.
+    /// The tiers of single interfaces, in place of `tier`.
     pub port_tiers: BTreeMap<String, TierChoice>,
     /// How long packets are forwarded by tables after they were known to be true.
     pub lease: Duration,
     /// How long packets are forwarded by tables that are known to be behind.
     pub stale_limit: Duration,
-    /// Routes that there is room for.
+    /// Room for routes.
     pub routes: RouteRoom,
     /// Workers, for the ports that are to be theirs; by the number of cores without.
     pub workers: Option<usize>,
@@ -138,7 +138,7 @@ impl Options {
         Options { interfaces, ..Options::default() }
     }
 
-    /// Who is to forward at an interface.
+    /// The tier chosen for an interface.
     pub fn tier_of(&self, interface: &str) -> TierChoice {
         self.port_tiers.get(interface).copied().unwrap_or(self.tier)
     }
@@ -149,13 +149,13 @@ pub const LEASE: Duration = Duration::from_millis(200);
 /// How long packets are forwarded by tables that are known to be behind.
 pub const STALE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Who forwards.
+/// The tier that forwards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TierChoice {
     /// The fastest that an interface can have.
     #[default]
     Auto,
-    /// Our program where packets come in (tcx).
+    /// Our program at tcx ingress.
     Ingress,
     /// Our program in the driver (XDP), where it can be; else that at tcx.
     Driver,
@@ -207,7 +207,7 @@ impl TierChoice {
     }
 }
 
-/// Routes that there is room for. Shorter IPv4 routes take none.
+/// Room for routes. IPv4 routes up to /24 take none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteRoom {
     /// IPv4 routes longer than /24.
@@ -243,7 +243,7 @@ impl Accelerator {
         if let Some(address) = door.as_ref().and_then(|door| door.address().ok())
             && options.speaks
         {
-            // Without a standard error there is nobody left to tell.
+            // Without a standard error the message has no reader.
             let _ = writeln!(io::stderr(), "manylane: the API answers at http://{address}/, too");
         }
         // Lock and socket may need root for their folder; what is left needs what is kept, also later on.
@@ -258,7 +258,7 @@ impl Accelerator {
             match thread::Thread::start(options, own) {
                 Ok(mut thread) => {
                     let published = thread.published();
-                    // If nobody waits any more, the doorbell has been rung for the end.
+                    // If the starting thread has gone, the doorbell has been rung for the end.
                     let _ = begun.send(Ok(published));
                     thread.run();
                 }
@@ -342,9 +342,9 @@ pub fn examine(options: &Options) -> Result<Vec<Standing>, AccelerateError> {
     Ok(standings)
 }
 
-/// How many workers there may be, and where.
+/// The number of workers, and their cores.
 fn worker_options(options: &Options) -> worker::WorkerOptions {
-    // Who cannot be told how many cores there are has one.
+    // If the kernel does not list cores, one is assumed.
     let cores = affinity::cores().map_or(1, |cores| cores.len());
     worker::WorkerOptions {
         workers: options.workers.unwrap_or_else(|| worker::by_default(cores)),

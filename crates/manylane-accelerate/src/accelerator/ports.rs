@@ -37,9 +37,9 @@ pub(super) struct Port {
     pub number: u16,
     /// Its name.
     pub name: String,
-    /// Who is to forward here.
+    /// The tier that the operator chose.
     pub choice: TierChoice,
-    /// The interface of that name, if there is one.
+    /// The present interface of that name.
     pub index: Option<u32>,
     /// Its MTU.
     pub mtu: u32,
@@ -51,14 +51,14 @@ pub(super) struct Port {
     pub trouble: Option<String>,
     /// Programs of others that see packets before ours.
     pub programs: Vec<String>,
-    /// What it has of the driver tier.
+    /// The port's state in the driver tier.
     pub driver: InDriver,
     program: Option<Program>,
     /// What the tables say of it.
     written: PortRecord,
 }
 
-/// Our program on an interface. It is taken off when this is dropped.
+/// Our program on an interface, detached on drop.
 struct Program {
     /// First: it may not outlive the descriptor.
     _first: Option<DetachOnCrash>,
@@ -87,7 +87,7 @@ impl Ports {
         Ports { list: (1..).zip(&options.interfaces).map(port).collect(), vlans: BTreeMap::new() }
     }
 
-    /// Nothing that comes in is forwarded any more, until [`Ports::write`].
+    /// Stops forwarding of received packets until [`Ports::write`].
     pub fn close(&mut self, tables: &mut TransitMut) {
         for port in &mut self.list {
             if port.written.flags & flags::INGRESS != 0 {
@@ -161,7 +161,7 @@ impl Ports {
         }
     }
 
-    /// Puts the program where packets may come in, and takes it off where they may not. True when what is on the
+    /// Attaches the program where received packets may be forwarded, and detaches it elsewhere. True when what is on the
     /// interfaces has changed.
     pub fn attach(&mut self, fast: &IngressProgram) -> bool {
         let mut changed = false;
@@ -200,7 +200,7 @@ impl Port {
         self.program.is_some()
     }
 
-    /// Who forwards what comes in.
+    /// The tier that forwards received packets.
     pub fn tier(&self) -> &'static str {
         match self.ingress && self.is_attached() {
             false => "kernel",
@@ -231,7 +231,7 @@ impl Port {
         }
         let moved = driver.map(|driver| driver.set_device(self.number, device(record)));
         if !matches!(moved, Some(Ok(()))) {
-            // Gone in the meantime, and the kernel has taken it out itself.
+            // The device is gone, and the kernel has removed it from the map.
             record.flags &= !(flags::DRIVER_EGRESS | flags::DRIVER_EGRESS_PIECES);
             self.driver.egress = false;
         }

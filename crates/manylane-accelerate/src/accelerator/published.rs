@@ -34,11 +34,11 @@ pub(super) struct Published {
     /// What the programs compare with the clock.
     control: Words<u64>,
     counters: ledger::Sources,
-    /// For who asks which flows there are: one at a time.
+    /// For the API's flows: one reader at a time.
     sampler: Mutex<Sampler>,
     view: Mutex<View>,
     devices: Mutex<Devices>,
-    /// For who asks why: offline, but then.
+    /// For the API's `why`: offline between two questions.
     readers: Mutex<(Reader, Transit)>,
     pub questions: Questions<Thread>,
 }
@@ -110,7 +110,7 @@ impl Published {
         self.view().ends = true;
     }
 
-    /// What there is to be seen.
+    /// The published state.
     pub fn view(&self) -> MutexGuard<'_, View> {
         lock(&self.view)
     }
@@ -118,7 +118,7 @@ impl Published {
     /// Says something, where it is to.
     pub fn log(&self, what: &str) {
         if self.options.speaks {
-            // Without a standard error there is nobody left to tell.
+            // Without a standard error the message has no reader.
             let _ = writeln!(io::stderr(), "manylane: {what}");
         }
     }
@@ -132,7 +132,7 @@ impl Published {
             remaining_ms: ms(until.saturating_sub(now).into()),
             tables: match lease.tables() {
                 Tables::Unknown => "unknown",
-                // Nobody has looked for so long that nobody knows.
+                // The mirror thread has not looked for so long that the tables may be behind.
                 Tables::True { .. } if now >= until => "stale",
                 Tables::True { .. } => "current",
                 Tables::Stale { .. } => "stale",
@@ -322,7 +322,7 @@ impl Accelerated for Published {
     fn why(&self, question: &WhyQuestion) -> Result<Why, AskError> {
         let ports = self.view().ports.clone();
         let asked = why::question(&ports, question).map_err(AskError::BadQuestion)?;
-        // Without the thread there is no more than what the tables say.
+        // Without the thread only the tables answer.
         let mirror = self.questions.ask(move |thread| thread.mirror.why(&asked)).ok();
         let (reader, transit) = &mut *lock(&self.readers);
         reader.online();

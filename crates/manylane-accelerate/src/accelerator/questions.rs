@@ -10,7 +10,7 @@ use manylane_sync::doorbell::Wake;
 use manylane_api::ApiError;
 use manylane_api::accelerate::AskError;
 
-/// Something to be done by who has a `B`.
+/// A question to the thread that owns a `B`.
 type Job<B> = Box<dyn FnOnce(&mut B) + Send>;
 
 /// Where others ask.
@@ -19,7 +19,7 @@ pub(super) struct Questions<B> {
     doorbell: Arc<EventFd>,
 }
 
-/// Where the thread looks for what is asked.
+/// The thread's end of the queue.
 pub(super) struct QuestionQueue<B>(Receiver<Job<B>>);
 
 /// Both sides. The doorbell is rung for each question.
@@ -36,7 +36,7 @@ impl<B> Questions<B> {
     ) -> Result<T, AskError> {
         let (answer, answered) = sync_channel(1);
         let job: Job<B> = Box::new(move |thread| {
-            // Who has asked may have given up.
+            // The asking thread may have given up.
             let _ = answer.send(question(thread));
         });
         let sent = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).send(job);

@@ -21,7 +21,7 @@ use manylane_sync::doorbell::Wake;
 use manylane_sync::rcu::Proxy;
 use std::os::fd::AsFd;
 
-/// The reclaim thread, from outside. It ends when this is dropped.
+/// A handle to the reclaim thread, which ends when the handle is dropped.
 pub struct Reclaim {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -41,7 +41,7 @@ struct State {
 }
 
 impl Reclaim {
-    /// Starts the thread. It rings `back` after each wait.
+    /// Starts the thread, which rings `back` after each wait.
     pub fn start(grace: Grace, proxy: Proxy, back: Arc<EventFd>) -> io::Result<Reclaim> {
         let shared = Arc::new(Shared { doorbell: EventFd::open()?, state: Mutex::default() });
         let own = shared.clone();
@@ -67,7 +67,7 @@ impl Drop for Reclaim {
         self.shared.lock().ends = true;
         self.shared.doorbell.wake();
         if let Some(thread) = self.thread.take() {
-            // It has panicked: what it said then is all there is to say.
+            // The thread has panicked, and its message has said why.
             let _ = thread.join();
         }
     }

@@ -36,7 +36,7 @@ impl Drop for ApiThread {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It has panicked: what it said then is all there is to say.
+            // The thread has panicked, and its message has said why.
             let _ = thread.join();
         }
     }

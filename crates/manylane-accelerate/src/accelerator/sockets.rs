@@ -21,7 +21,7 @@ use super::ports::Port;
 use super::worker::{How, Report, ThreadContext, WorkerCounts, WorkerOptions, WorkerThreads};
 use manylane_api::accelerate::ReasonStatus;
 
-/// The workers, when there are any.
+/// The worker threads, from the first port of the worker tier on.
 pub(super) struct WorkerTier {
     worker_context: WorkerContext,
     threads: Option<Result<WorkerThreads, String>>,
@@ -32,9 +32,9 @@ pub(super) struct WorkerContext {
     pub worker_options: WorkerOptions,
     pub domain: Domain,
     pub transit: Transit,
-    /// Rung when there is something to hear.
+    /// Rung for each report.
     pub doorbell: Arc<EventFd>,
-    /// For who shows what they count.
+    /// For the API.
     pub counts: Arc<OnceLock<WorkerCounts>>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Sockets {
     state: State,
     /// Why they are not open, though they should be.
     trouble: Option<String>,
-    /// It is not time to try again.
+    /// The next attempt waits for the next poll.
     waits: bool,
 }
 
@@ -153,7 +153,7 @@ impl WorkerTier {
 
 /// What a port is to the workers.
 struct InUse {
-    /// It is to be theirs, and can be by now.
+    /// The port is planned for the workers, and its program is attached.
     wanted: bool,
     /// The tables say that it is.
     flagged: bool,
@@ -190,7 +190,7 @@ impl Sockets {
         (self.trouble, self.waits) = (None, false);
     }
 
-    /// It is time to try again.
+    /// Permits the next attempt.
     pub fn retry(&mut self) {
         self.waits = false;
     }
@@ -253,7 +253,7 @@ fn start(
     };
     let threads =
         WorkerThreads::start(context).map_err(|error| format!("no thread for workers: {error}"))?;
-    // Nobody else sets it, and once is enough.
+    // No other thread sets the counts, and once is enough.
     let _ = worker_context.counts.set(threads.counts());
     Ok(threads)
 }

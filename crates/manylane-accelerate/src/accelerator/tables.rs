@@ -41,7 +41,7 @@ pub(super) fn check_tiers(options: &Options) -> Result<(), AccelerateError> {
     }
 }
 
-/// There may be so many workers, on these cores.
+/// The number of workers is possible, and their cores are ours.
 pub(super) fn check_workers(options: &Options) -> Result<(), AccelerateError> {
     let wrong = |what| Err(AccelerateError::Interfaces { what });
     if options.workers.is_some_and(|workers| !(1..=programs::WORKERS_MAX).contains(&workers)) {
@@ -50,7 +50,7 @@ pub(super) fn check_workers(options: &Options) -> Result<(), AccelerateError> {
             programs::WORKERS_MAX
         ));
     }
-    // Where nobody tells, they run on any.
+    // Where the kernel does not list cores, workers run on any.
     let Ok(ours) = affinity::cores() else { return Ok(()) };
     match options.worker_cores.iter().find(|core| !ours.contains(core)) {
         None => Ok(()),

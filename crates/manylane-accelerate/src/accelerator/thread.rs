@@ -101,7 +101,7 @@ struct Todo {
     ports: bool,
     /// Addresses have changed: by which of them a port's sources are judged.
     addresses: bool,
-    /// There may be more to read.
+    /// The kernel's socket may hold more events.
     read: bool,
     /// Edits wait for others to be carried out; for memory if `room` is set.
     edits: bool,
@@ -136,8 +136,8 @@ impl Thread {
         let (mut fast, memory) = IngressProgram::load(&memory)
             .map(|(fast, maps)| (fast, tables::memory(maps)))
             .map_err(AccelerateError::Program)?;
-        // Who stands for the programs, and who asks `why`.
-        // And each worker, when there are any.
+        // One place for the programs' proxy, one for the API's `why`,
+        // and one for each worker.
         let worker_options = super::worker_options(&options);
         let domain = Domain::new(2 + worker_options.workers);
         let proxy = domain.proxy().expect("the domain has two places");
@@ -220,7 +220,7 @@ impl Thread {
         self.published.clone()
     }
 
-    /// Turns until it is told to end.
+    /// Turns until its end is requested.
     pub fn run(&mut self) {
         while !self.published.view().ends {
             match self.turn() {
@@ -295,7 +295,7 @@ impl Thread {
         Ok(heard)
     }
 
-    /// Nothing that comes in is forwarded until the gate has judged.
+    /// Stops forwarding of received packets until the gate has judged.
     fn close(&mut self) {
         self.todo.judge = true;
         self.ports.close(self.mirror.tables_mut());
@@ -334,7 +334,7 @@ impl Thread {
         Ok(read.events > 0)
     }
 
-    /// Carries the mirror's edits out, as far as there is room.
+    /// Applies the mirror's edits, as far as the tables have room.
     fn apply_edits(&mut self) {
         if self.todo.load {
             return; // All at once, when it has been read.
@@ -368,14 +368,14 @@ impl Thread {
             self.mirror.event(event);
         }
         self.todo.ports = true;
-        // Nobody waits for the next one of those that are only to be sure.
+        // A dump that only confirms may come late.
         self.next_confirm = Instant::now() + 8 * begin.elapsed();
         // What is to be written now is written in the next step, at once.
         self.todo.read = true;
         Ok(())
     }
 
-    /// Everything that the kernel has, and what it said while that was read. Steps go on meanwhile.
+    /// A dump of the kernel's tables, and the events read meanwhile. Steps continue meanwhile.
     fn dump(&mut self) -> Result<(Dump, Vec<Event>), AccelerateError> {
         // A socket of its own: two answers cannot be read at a time.
         let mut netlink = Netlink::open().map_err(AccelerateError::Netlink)?;
@@ -406,7 +406,7 @@ impl Thread {
         }
         self.todo.judge |= self.trouble.is_some();
         for (link, address) in self.mirror.to_confirm(now()) {
-            // It may have gone meanwhile; then nobody asks for it again.
+            // A neighbour that has gone meanwhile is not queried again.
             let _ = self.netlink.resolve_neighbour(link, address);
         }
         self.ports.list.iter_mut().for_each(|port| port.driver.sockets.retry());
@@ -431,12 +431,12 @@ impl Thread {
         }
     }
 
-    /// Who is to forward at a port, from now on. `false` if there is no such port.
+    /// Sets the tier of a port. `false` if no port has this name.
     pub fn set_tier(&mut self, interface: &str, choice: TierChoice) -> bool {
         let port = self.ports.list.iter_mut().find(|port| port.name == interface);
         let Some(port) = port else { return false };
         port.choice = choice;
-        // Before anybody asks what has become of it.
+        // Before the API shows the port again.
         self.judge();
         self.update_tiers();
         self.publish();
@@ -560,7 +560,7 @@ impl Thread {
 
     /// How kernel, model and tables differ.
     pub fn diff(&mut self) -> Result<Vec<String>, AccelerateError> {
-        // What changed while it was read would be a difference that there is not.
+        // A change during the dump would look like a difference.
         for _ in 0..DIFF_TRIES {
             let (dump, heard) = self.dump()?;
             if heard.is_empty() && !self.step()? {
@@ -572,7 +572,7 @@ impl Thread {
     }
 
     fn compare(&mut self, dump: &Dump) -> Vec<String> {
-        // Meanwhile nobody hears what changes.
+        // Events are not read meanwhile.
         self.lease.tables_are_stale();
         let Thread { mirror, lease, ticks, .. } = self;
         mirror.diff(dump, &mut |tables| stamp(tables, lease, ticks))
@@ -667,7 +667,7 @@ const QUEUE_POLL: Duration = Duration::from_millis(5);
 const POLL: Duration = Duration::from_secs(1);
 /// Prefixes that are written in one step: a microsecond each, or two.
 const PREFIXES_AT_ONCE: usize = 4096;
-/// A kernel whose routing changes while it is read, so many times in a row, is published as it was then.
+/// A kernel whose routing changes while it is read, so many times in a row, is shown as it was then.
 const DIFF_TRIES: u32 = 5;
 /// How long after the last link or address that came or went everything is read to be sure.
 const CONFIRM_AFTER: Duration = Duration::from_millis(50);

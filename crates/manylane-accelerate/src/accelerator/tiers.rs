@@ -7,7 +7,7 @@
 //! | State of one direction | Event                              | Next      | Why                                       |
 //! |------------------------|------------------------------------|-----------|-------------------------------------------|
 //! | at tcx                 | it is chosen, the gate agrees      | waits     | frames may still stand in the egress ports' queues |
-//! | waits                  | they stand empty                   | in driver | what goes straight to the device overtakes nobody |
+//! | waits                  | they stand empty                   | in driver | a frame straight to the device overtakes none |
 //! | any                    | it is chosen no more, the gate objects, link down | at tcx | at once: the device's ingress goes first |
 //! | out, in driver         | the device refuses frames          | refused   | it said that it takes them, and lost some |
 //! | refused                | a message about link, features, channels | waits | it may have been repaired             |
@@ -36,7 +36,7 @@ use manylane_api::accelerate::ReasonStatus;
 pub(super) struct Tiers {
     /// Loaded when it is first wanted.
     driver: Option<Result<Driver, String>>,
-    /// For who shows what it counts.
+    /// For the API.
     counters: Arc<OnceLock<DriverCounters>>,
     /// The workers, from the first port on that is to be theirs.
     worker_tier: WorkerTier,
@@ -47,7 +47,7 @@ pub(super) struct Tiers {
 pub(super) struct InDriver {
     /// What is wanted, and may be.
     pub plan: Plan,
-    /// Packets that come in are forwarded in the driver.
+    /// Received packets are forwarded in the driver.
     pub ingress: bool,
     /// Frames leave by being redirected to its driver.
     pub egress: bool,
@@ -55,7 +55,7 @@ pub(super) struct InDriver {
     pub program: Option<Program>,
     /// Why that is not there, though it should be.
     pub trouble: Option<String>,
-    /// It refused frames.
+    /// The device refused frames.
     pub failure: Option<Failure>,
     /// Both of these are by workers: frames that come in go up to them, and they send.
     pub by_workers: bool,
@@ -63,7 +63,7 @@ pub(super) struct InDriver {
     pub sockets: Sockets,
 }
 
-/// Our program in a driver. It is taken off when this is dropped.
+/// Our program in a driver, detached on drop.
 pub(super) struct Program {
     /// First: it may not outlive the descriptor.
     _first: Option<DetachOnCrash>,
@@ -82,10 +82,10 @@ impl Program {
     }
 }
 
-/// Who is to forward, by choice and judgement.
+/// The tier of each direction, by the operator's choice and the gate's judgement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// What comes in, in the driver.
+    /// Forward received packets in the driver.
     pub ingress: bool,
     /// What leaves, by its driver.
     pub egress: bool,
@@ -253,7 +253,7 @@ impl Tiers {
             driver.egress &= is_as_planned && driver.may_use_egress();
         }
         if Tiers::is_waiting(ports) {
-            // Without it nobody knows, and all stays as it is until the next look.
+            // Without statistics all stays as it is until the next look.
             let queued: BTreeMap<_, _> = match netlink.statistics() {
                 Ok(all) => all.iter().map(|link| (link.index, link.queued)).collect(),
                 Err(_) => return self.changed(&before, ports),
@@ -264,7 +264,7 @@ impl Tiers {
             for port in ports.iter_mut() {
                 port.driver.egress |= port.driver.may_use_egress() && is_empty(port);
             }
-            // What comes in leaves by any of them.
+            // Received packets leave by any of these ports.
             let all_empty = ports.iter().filter(|port| port.driver.may_use_egress()).all(is_empty);
             for port in ports.iter_mut() {
                 port.driver.ingress |= port.driver.may_use_ingress() && all_empty;
@@ -284,12 +284,12 @@ impl Tiers {
         }
         let driver = fast.driver().map_err(|error| error.to_string());
         let driver = driver.and_then(|driver| match driver.flush_error() {
-            // A device that loses frames, and nobody hears of it.
+            // Frames that a device refuses would be lost unseen.
             Some(error) => Err(format!("devices that refuse frames cannot be heard of: {error}")),
             None => Ok(driver),
         });
         if let Ok(driver) = &driver {
-            // Nobody else sets it, and once is enough.
+            // No other thread sets the counts, and once is enough.
             let _ = self.counters.set(driver.counters());
         }
         self.driver = Some(driver);

@@ -14,7 +14,7 @@ use crate::mirror;
 use manylane_api::ApiError;
 use manylane_api::accelerate::{Why, WhyQuestion};
 
-/// The question, as the mirror is asked.
+/// The API's question in the mirror's terms.
 pub(super) fn question(
     ports: &[PortView],
     question: &WhyQuestion,
@@ -96,7 +96,7 @@ fn two_families(source: IpAddr, destination: IpAddr) -> ApiError {
     }
 }
 
-/// Locally administered: nobody's.
+/// Locally administered: no host's.
 const SENDER: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// RFC 863.
 const DISCARD: u16 = 9;

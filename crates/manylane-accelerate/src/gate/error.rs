@@ -13,11 +13,11 @@ pub enum GateError {
     Netlink(NetlinkError),
     /// A setting could not be read.
     Setting(SysctlError),
-    /// There is no interface of that name.
+    /// No interface has this name.
     NoSuchInterface {
-        /// The name asked for.
+        /// The name that was requested.
         name: String,
-        /// The names there are.
+        /// The names of the existing interfaces.
         present: Vec<String>,
     },
 }

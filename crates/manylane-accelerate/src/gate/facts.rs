@@ -9,7 +9,7 @@ use manylane_io::netlink::xfrm::Policies;
 
 use crate::mirror::RefusedRules;
 
-/// What is known of the kernel's routing already, by who follows it.
+/// What is known of the kernel's routing already, kept by the mirror.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kernel {
     /// All links.
@@ -57,7 +57,7 @@ impl Kernel {
         part: impl Fn(&Netconf) -> Option<T>,
     ) -> Option<T> {
         let is_it = |netconf: &&Netconf| netconf.link == link && netconf.family == family;
-        // The last one holds, if there are several.
+        // Of several, the last one holds.
         self.netconf.iter().rev().filter(is_it).find_map(part)
     }
 }
@@ -87,13 +87,13 @@ pub struct Facts {
     pub policies: Policies,
     /// The qdiscs of all devices.
     pub qdiscs: Vec<Qdisc>,
-    /// Filters of traffic control where packets come in, by device.
+    /// Filters of traffic control at ingress, by device.
     pub ingress_filters: Vec<(u32, Filter)>,
-    /// Filters of traffic control where packets go out, by device.
+    /// Filters of traffic control at egress, by device.
     pub egress_filters: Vec<(u32, Filter)>,
-    /// BPF programs of others (tcx) where packets come in.
+    /// Foreign BPF programs at tcx ingress.
     pub programs: Vec<Program>,
-    /// BPF programs (tcx) where packets go out.
+    /// BPF programs at tcx egress.
     pub egress_programs: Vec<Program>,
     /// What drivers say that they can do with XDP, by device.
     pub features: Vec<(u32, XdpFeatures)>,
@@ -107,7 +107,7 @@ pub struct Facts {
     pub offloads: Vec<Offloads>,
 }
 
-/// A BPF program of somebody else.
+/// A foreign BPF program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// On this device.
@@ -123,11 +123,11 @@ pub struct Program {
 pub struct Offloads {
     /// The device.
     pub link: u32,
-    /// Segments of a TCP stream are put together where they come in.
+    /// Segments of a TCP stream are joined on receive.
     pub gro: bool,
     /// The device takes segments that are to be cut.
     pub tso: bool,
-    /// The device takes VLAN tags off what comes in.
+    /// The device takes VLAN tags off received frames.
     pub takes_tags_off: bool,
 }
 

@@ -426,7 +426,7 @@ pub(super) fn quoted(word: &str) -> String {
 const OLDEST: (u32, u32) = (6, 6);
 /// Places of the table from device to port.
 const INDEX_MAX: u32 = 65_535;
-/// Devices that take packets from another one that come in there (`netdev_rx_handler_register`).
+/// Devices that take packets received by another one (`netdev_rx_handler_register`).
 const TAKING: [&str; 5] = ["macvlan", "macvtap", "ipvlan", "ipvtap", "macsec"];
 /// Qdiscs that only queue: the kernel's own choice.
 pub(super) const PLAIN_QDISCS: [&str; 6] =

@@ -84,7 +84,7 @@ pub(super) struct Polled {
     legacy: Result<Legacy, String>,
     programs: Result<Vec<Program>, String>,
     egress_programs: Result<Vec<Program>, String>,
-    /// XDP programs of others, by device: who attaches one by a link tells nobody.
+    /// Foreign XDP programs, by device: attachment by a link sends no notification.
     driver_programs: Result<BTreeMap<u32, u32>, String>,
     multipath_hash_policy: [u8; 2],
     repeats_next_hops: bool,

@@ -55,7 +55,7 @@ pub(crate) use look::encapsulated;
 pub use look::programs_of_others;
 pub use reason::{About, Bypass, Concerns, DriverStanding, Reason, Standing, Tier, UnknownBypass};
 
-/// Finds BPF programs (tcx) of others where packets come in on the device of this number and name.
+/// Finds foreign BPF programs at tcx ingress of the device of this number and name.
 pub type Programs = Box<dyn FnMut(u32, &str) -> std::io::Result<Vec<Program>> + Send>;
 
 /// What looks at the network namespace in which it was opened, and hears of changes.

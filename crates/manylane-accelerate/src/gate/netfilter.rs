@@ -44,7 +44,7 @@ pub(super) fn in_namespace(facts: &Facts) -> Vec<Reason> {
     found
 }
 
-/// What packets meet that come in or go out by one device.
+/// The hooks of one device, at ingress and egress.
 pub(super) fn at_device(facts: &Facts, link: &Link) -> Vec<Reason> {
     let here = |(chain, base): (&Chain, &Base)| {
         let concerns = match base.hook {

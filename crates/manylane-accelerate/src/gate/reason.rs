@@ -11,9 +11,9 @@ pub struct Standing {
     pub interface: String,
     /// Its number.
     pub index: u32,
-    /// Where packets that come in by it are forwarded.
+    /// The tier that forwards packets received by the interface.
     pub tier: Tier,
-    /// Packets that come in by it may be forwarded by us.
+    /// manylane may forward packets received by the interface.
     pub is_ingress: bool,
     /// Packets may be sent out by it by us.
     pub is_egress: bool,
@@ -31,7 +31,7 @@ pub struct Standing {
 /// kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DriverStanding {
-    /// Those that come in by it.
+    /// Against packets received by the interface.
     pub ingress: Vec<Reason>,
     /// Those that would leave by it.
     pub egress: Vec<Reason>,
@@ -52,13 +52,13 @@ impl Standing {
     }
 }
 
-/// Who forwards.
+/// The tier that forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
     /// The kernel, all of it.
     Kernel,
-    /// Our program where packets come in (tcx), as far as it can.
+    /// Our program at tcx ingress, as far as it can.
     Ingress,
     /// Our program in the driver (XDP), as far as it can; behind it that at tcx.
     Driver,
@@ -84,7 +84,7 @@ pub struct Reason {
     pub about: About,
     /// Which packets it concerns.
     pub concerns: Concerns,
-    /// It is so for all interfaces of the network namespace.
+    /// The reason holds for all interfaces of the network namespace.
     pub is_everywhere: bool,
     /// What was found, by name.
     pub what: String,
@@ -133,9 +133,9 @@ impl fmt::Display for Reason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Concerns {
-    /// Those that come in by the interface.
+    /// Packets received by the interface.
     Ingress,
-    /// Those that would go out by it.
+    /// Packets that would be transmitted by the interface.
     Egress,
     /// Both.
     Both,
@@ -159,7 +159,7 @@ pub enum About {
     KernelVersion,
     /// Privileges that are missing.
     Capabilities,
-    /// What could not be read, so that nobody knows.
+    /// A setting that could not be read.
     Unknown,
     /// A chain of nftables, or of legacy iptables.
     Netfilter,
@@ -175,11 +175,11 @@ pub enum About {
     TrafficControl,
     /// What kind of device it is, or its number.
     Device,
-    /// It belongs to a bridge, a bond or another device.
+    /// The device belongs to a bridge, a bond or another device.
     Member,
     /// Other devices take packets from it.
     Parent,
-    /// It is down.
+    /// The device is down.
     Down,
     /// Forwarding is off.
     Forwarding,
@@ -254,5 +254,5 @@ impl fmt::Display for UnknownBypass {
 
 impl std::error::Error for UnknownBypass {}
 
-/// The one name there is.
+/// The only name.
 const NETFILTER: &str = "netfilter";

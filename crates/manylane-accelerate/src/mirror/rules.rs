@@ -1,4 +1,4 @@
-//! Rules of the routing policy (ip-rule(8)): in which order tables are read, and for which packets.
+//! Rules of the routing policy (ip-rule(8)): the order in which tables are read, and for which packets.
 //!
 //! The usual rules are local, main and default, for all packets: their tables are merged into one. Others are listed,
 //! in the kernel's order, each with what the program does about it:

@@ -5,7 +5,7 @@
  * one is the kernel's, with the verdict counted. They come in the order of this file.
  *
  * What the program knows of a packet beside its bytes is in `struct packet`, so that this can be included where
- * there is no `__sk_buff`. Whoever includes it defines
+ * there is no `__sk_buff`. A file that includes this one defines
  *
  *     LOAD_BYTES(context, at, to, len)   load bytes of the frame, wherever they are; 0 if they are there
  *     NOW()                              the kernel's ticks (jiffies)
@@ -46,7 +46,7 @@ struct packet {
 	void *data, *end;
 	/* Handed to LOAD_BYTES. */
 	void *context;
-	/* The interface it came in by, and how many bytes it has, in all. */
+	/* The ingress interface, and the length in bytes. */
 	__u32 interface, len;
 	/* Bytes of payload in each of the segments that it stands for; 0 when it stands for itself. */
 	__u32 gso_size;
@@ -55,9 +55,9 @@ struct packet {
 	__u16 vid;
 };
 
-/* Where a packet goes. */
+/* The decision upon a packet. */
 struct decision {
-	/* The number of the port that it came in by; of a VLAN's port, if it has a tag. */
+	/* The ingress port's number; the VLAN's port, if the packet has a tag. */
 	__u32 ingress;
 	/* What follows is there when it is forwarded. */
 	__u32 is_ipv6;
@@ -132,7 +132,7 @@ static __always_inline int passes_reverse_path(__u32 id, __u32 ingress, __u32 fl
 	if (kind == HOP_CONNECTED)
 		return number == ingress;
 	if (kind != HOP_VIA)
-		return 0; /* Of a group, each member would have to be asked. */
+		return 0; /* The members of a group are not searched. */
 	number = LOAD(record_of[number & (SLOTS - 1)]) & (RECORDS - 1);
 	return number && LOAD(records[number * RECORD_WORDS + RECORD_PORT]) == ingress;
 }
@@ -151,7 +151,7 @@ static __noinline int source_is_valid(__u32 source, __u32 ingress, __u32 flags)
 	return passes_reverse_path(lookup4(bpf_ntohl(source)), ingress, flags);
 }
 
-/* The same by rules. The kernel asks them for a packet the other way, which came in where this one leaves. */
+/* The check by rules. The kernel evaluates them for a packet in the reverse direction, received where this one leaves. */
 static __noinline int source_is_valid_by_rules(const __u32 *header, __u32 egress, __u32 ingress, __u32 flags, __u32 list)
 {
 	int id = by_rules4(header, egress, lookup4(bpf_ntohl(header[3])), list, 1);
@@ -257,7 +257,7 @@ static __always_inline enum verdict route_out(const struct packet *packet, struc
 	}
 	number = LOAD(record_of[slot & (SLOTS - 1)]) & (RECORDS - 1);
 	record = &records[number * RECORD_WORDS];
-	/* A record is replaced whole. One that was not, because somebody broke that rule, is none. */
+	/* A record is replaced whole. One that was not, because a writer broke that rule, is none. */
 	if (!number || LOAD(record[RECORD_STAMP]) != LOAD(record[RECORD_STAMP_AGAIN]))
 		return UNRESOLVED;
 	if (!is_ipv6) {

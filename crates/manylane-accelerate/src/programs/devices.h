@@ -2,14 +2,14 @@
 /*
  * What the programs of the driver tier have beside the tables of `tables.h`.
  *
- * | memory            | index                                  | who writes                                    |
+ * | memory            | index                                  | writer                                        |
  * |-------------------|----------------------------------------|-----------------------------------------------|
  * | devices           | port: the device that frames leave by  | the daemon; the kernel takes out what is gone |
  * | driver_counters   | (cpu * 256 + port) * 8 + place         | `driver.bpf.c`, each CPU its own rows         |
  * | failing           | port: flushes that failed, 0 = none    | `flush.bpf.c` adds, the daemon sets to 0      |
  * | flushed           | port * 2: frames lost by these; errno of the last | `flush.bpf.c`                      |
  * | sockets           | port * 64 + receive queue: a worker's AF_XDP socket | the daemon; the kernel takes out what is closed |
- * | socket_workers             | the same: which worker's, 0 = nobody's | the daemon                                   |
+ * | socket_workers             | the same: which worker's, 0 = none | the daemon                                   |
  * | heartbeats             | worker * 8: the tick until which it is known to turn | that worker                     |
  *
  * `devices` and `sockets` are maps, not memory: the loader puts the map's own address in.
@@ -20,7 +20,7 @@
 #include "tables.h"
 
 #define DRIVER_PLACES 8
-/* Receive queues of a port that workers can have; workers, of whom the first is nobody, each with a line of its own. */
+/* Receive queues of a port that workers can have; workers, the first unused, each with a line of its own. */
 #define QUEUES 64
 #define WORKERS 128
 #define HEARTBEAT_WORDS 8
@@ -42,9 +42,9 @@ extern const char worker_bytes[];
 /* Flags of a port, beside those of `tables.h`. */
 #define DRIVER_INGRESS 256
 #define DRIVER_EGRESS 512
-/* It takes frames in pieces (NDO_XMIT_SG). */
+/* The device takes frames in pieces (NDO_XMIT_SG). */
 #define DRIVER_EGRESS_PIECES 2048
-/* What comes in goes to workers; they have sockets to send by. */
+/* Received packets are handed to workers; workers have sockets to send by. */
 #define WORKERS_INGRESS 4096
 #define WORKERS_EGRESS 8192
 

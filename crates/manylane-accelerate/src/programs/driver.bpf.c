@@ -79,7 +79,7 @@ int forward(struct xdp_md *xdp)
 		return XDP_PASS;
 	}
 	may_sample(xdp, decision.ingress, FORWARDED, BY_DRIVER, packet.len);
-	// They are there: `decide` has looked, and the verifier wants to see it.
+	// `decide` has checked the length, and the verifier needs to see it.
 	if (decision.is_ipv6) {
 		if (packet.data + LINK_HEADER + HEADER_V6 > packet.end)
 			return XDP_DROP;

@@ -1,9 +1,9 @@
 //! The driver tier: the same decision in the driver itself (XDP), in front of [`IngressProgram`](super::IngressProgram)'s program.
 //!
-//! | memory          | who writes                                     | who reads                    |
+//! | memory          | writer                                         | readers                      |
 //! |-----------------|------------------------------------------------|------------------------------|
 //! | devices         | the daemon ([`Driver::set_device`])            | the program, by the egress's port |
-//! | counters        | the program, each CPU its own rows             | anybody ([`DriverCounters`]) |
+//! | counters        | the program, each CPU its own rows             | any thread ([`DriverCounters`]) |
 //! | sockets, socket_workers, heartbeats | who runs workers (`workers.rs`)          | the program, by the ingress's port and queue |
 //! | failing         | the program that flush_program of flushes; the daemon sets it to 0 | the program, by the egress's port |
 //!
@@ -27,7 +27,7 @@ use manylane_io::bpf::object::{self, Meant};
 use manylane_io::bpf::{BpfError, Complaint};
 use manylane_io::interface::Interface;
 
-/// A port's flag: what comes in may be forwarded here.
+/// A port's flag: received packets may be forwarded in the driver.
 pub const DRIVER_INGRESS: u32 = 256;
 /// A port's flag: its device takes redirected frames.
 pub const DRIVER_EGRESS: u32 = 512;
@@ -51,7 +51,7 @@ pub struct Driver {
     flushed: Words<u64>,
     /// What flush_program of flushes, or why it does not.
     flush_program: io::Result<OwnedFd>,
-    /// Until somebody takes it.
+    /// Until a caller takes it.
     workers: Option<Workers>,
 }
 
@@ -74,7 +74,7 @@ pub struct DriverCounters {
 /// A port's row, of all CPUs together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriverRow {
-    /// Frames that came in here and were forwarded.
+    /// Frames received here and forwarded.
     pub packets_in: u64,
     /// Their bytes.
     pub bytes_in: u64,
@@ -84,7 +84,7 @@ pub struct DriverRow {
     pub bytes_out: u64,
     /// Frames that were to leave here and were passed on, since the device was not in the map.
     pub refused: u64,
-    /// Frames that came in here and were handed to workers.
+    /// Frames received here and handed to workers.
     pub handed: u64,
     /// Their bytes.
     pub handed_bytes: u64,
@@ -158,7 +158,7 @@ impl Driver {
         self.pieces.devices.set(port, interface)
     }
 
-    /// What workers are handed frames by; there is one.
+    /// The memory by which workers receive frames; one exists.
     pub fn take_workers(&mut self) -> Option<Workers> {
         self.workers.take()
     }
@@ -179,7 +179,7 @@ impl Driver {
         })
     }
 
-    /// Lets frames go there again.
+    /// Permits frames to the device again.
     pub fn clear_failure(&mut self, port: u16) {
         if usize::from(port) < PORTS {
             self.failing.store(port.into(), 0);

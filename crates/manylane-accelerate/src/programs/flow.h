@@ -12,7 +12,7 @@
  * | IPv6 with an extension header in front     | nothing: what stands behind it may be any of these     |
  * | anything else                              | both addresses                                         |
  *
- * Whoever includes this says how bytes are loaded that may not be where the program can see them:
+ * A file that includes this one says how bytes are loaded that may not be where the program can see them:
  * LOAD_BYTES(context, at, to, len), 0 if they were.
  */
 #ifndef MANYLANE_PROGRAMS_FLOW_H

@@ -55,7 +55,7 @@ static __always_inline void read_tag(struct __sk_buff *skb, struct packet *packe
 #endif
 }
 
-// The rows of this CPU, which nobody else writes while we run; 0 if there are more CPUs than there can be.
+// The rows of this CPU, which no other CPU writes; 0 if this CPU's number is beyond the table.
 static __always_inline __u64 *rows(void)
 {
 	__u64 at = (__u64)bpf_get_smp_processor_id() * (PORTS * PLACES);

@@ -4,10 +4,10 @@
 //! the kernel unchanged. What it reads are tables of plain words that the daemon writes while it runs; it counts
 //! into another.
 //!
-//! | memory                        | who writes                          | who reads                 |
+//! | memory                        | writer                              | readers                   |
 //! |-------------------------------|-------------------------------------|---------------------------|
 //! | [`Tables`]                    | one thread of the daemon            | programs, on every CPU    |
-//! | counters ([`Counters`])       | programs, each CPU its own rows     | anybody                   |
+//! | counters ([`Counters`])       | programs, each CPU its own rows     | any thread                |
 //! | samples ([`Samples`])         | programs, each CPU its own places; what is asked for: who samples | who samples |
 //!
 //! | file                | what                                                               |
@@ -89,7 +89,7 @@ pub struct IngressProgram {
     counters: Counters,
     grace: Grace,
     maps: maps::Maps,
-    /// Until somebody takes them.
+    /// Until a caller takes them.
     samples: Option<Samples>,
 }
 
@@ -144,7 +144,7 @@ impl IngressProgram {
         self.counters.clone()
     }
 
-    /// What notes packets, here and in drivers; there is one.
+    /// The sampler of packets, here and in drivers; one exists.
     pub fn take_samples(&mut self) -> Option<Samples> {
         self.samples.take()
     }

@@ -13,18 +13,18 @@ pub struct Samples {
     noted: Words<u64>,
     cpus: usize,
     grace: Grace,
-    /// How often was asked.
+    /// The number of samplings.
     asked: u64,
 }
 
-/// A packet that came in.
+/// A received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// The number of the port that it came in by; 0 if it is none of ours.
     pub port: u16,
     /// The verdict's number.
     pub verdict: u8,
-    /// Who has forwarded it.
+    /// The tier that forwarded the packet.
     pub by: SampledBy,
     /// Its bytes, in all.
     pub len: u32,
@@ -33,16 +33,16 @@ pub struct Sample {
     pub bytes: [u8; BYTES],
 }
 
-/// Who forwards a packet.
+/// The tier that forwards a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampledBy {
-    /// Nobody of us: it goes on to the kernel.
+    /// None of ours: the kernel.
     Kernel,
     /// The program at tcx.
     Ingress,
     /// The program in the driver.
     Driver,
-    /// A worker, whom it was handed to.
+    /// A worker.
     Workers,
 }
 

@@ -18,11 +18,11 @@
  * | buckets                                   | group * 512 + bucket: a slot                            |
  * | record_of                                 | slot: a record's number, 0 = none                       |
  * | records                                   | record * 16                                             |
- * | ports                                     | port * 16; port 0 is nobody                             |
+ * | ports                                     | port * 16; port 0 is none                             |
  * | port_of                                   | interface's number: a port, 0 = none                    |
  * | vlan_port                                 | (parent port * 2 + (802.1ad ? 1 : 0)) * 4096 + vid      |
  * | control                                   | CONTROL_...                                             |
- * | rules                                     | (list * 32 + rule) * 16; list 0 is nobody's             |
+ * | rules                                     | (list * 32 + rule) * 16; list 0 is unused             |
  * | roots                                     | further table: its first word in `further`, how many ranges from bit 32 |
  * | further                                   | ranges of further tables, three words each: RANGE_...   |
  * | counters                                  | (cpu * 256 + port) * 32 + place: written here           |
@@ -91,7 +91,7 @@ extern const char groups4_words[], ranges4_words[], index6_words[], leaves6_word
 
 #define NUMBER(symbol) ((__u64)(symbol))
 
-/* One load, where and when it is written: somebody else stores here. */
+/* One load, where and when it is written: another thread stores here. */
 #define LOAD(place) (*(const volatile __typeof__(place) *)&(place))
 
 /* A number that the compiler knows nothing of: what is compared with a bound is then what is used. Without, it may

@@ -1,7 +1,7 @@
 //! The worker tier's side of the program in the driver: which queues' frames go up to whose AF_XDP sockets, and until
 //! when each worker is known to turn.
 //!
-//! | memory   | who writes                    | who reads                                        |
+//! | memory   | writer                        | readers                                          |
 //! |----------|-------------------------------|--------------------------------------------------|
 //! | sockets  | [`SocketMap::open`], [`SocketMap::close`] | the program, by port and queue               |
 //! | socket_workers    | the same                      | the program: which worker's word to look at      |
@@ -19,18 +19,18 @@ use super::memory::PORTS;
 use manylane_io::bpf::BpfError;
 use manylane_io::bpf::maps::{self, Maps};
 
-/// A port's flag: what comes in goes up to workers.
+/// A port's flag: received packets are handed to workers.
 pub const WORKERS_INGRESS: u32 = 4096;
 /// A port's flag: workers have sockets to send by.
 pub const WORKERS_EGRESS: u32 = 8192;
-/// Receive queues of a port that workers can have; what comes in by others is passed on.
+/// Receive queues of a port that workers can have; frames of other queues are passed on.
 pub const QUEUES: u32 = 64;
-/// Workers that there can be.
+/// The largest number of workers.
 pub const WORKERS_MAX: usize = WORKERS - 1;
 
-/// What workers are told of by the program, and tell it.
+/// The memory that workers and the program share.
 pub struct Workers {
-    /// For who opens and closes sockets.
+    /// For the thread that opens and closes sockets.
     pub socket_workers: SocketMap,
     /// For each worker, its own.
     pub heartbeats: Vec<Heartbeat>,
@@ -65,7 +65,7 @@ pub(super) fn create(maps: &mut Maps) -> Result<(Sockets, Workers), BpfError> {
     let others = sockets.try_clone().map_err(table)?;
     let socket_workers = maps.add("socket_workers", entries as usize)?;
     let mut heartbeats = maps.add_parts("heartbeats", HEARTBEAT_WORDS, WORKERS)?;
-    heartbeats.remove(0); // Nobody's.
+    heartbeats.remove(0); // No worker's.
     let all: Vec<_> = heartbeats.iter().map(WordsMut::reader).collect();
     let heartbeats =
         heartbeats.into_iter().map(|own| Heartbeat { own, all: all.clone() }).collect();
@@ -94,7 +94,7 @@ impl SocketMap {
     pub fn close(&mut self, port: u16, queue: u16) {
         let Ok(place) = place(port, queue) else { return };
         self.socket_workers.publish(place as usize, 0);
-        // It may be gone: the kernel takes out what is closed.
+        // The kernel removes a closed socket from the map.
         let _ = maps::set(&self.sockets, place, None);
     }
 }

@@ -11,7 +11,7 @@ pub(super) struct Rows(Counters);
 /// A place in a port's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Packets that came in here and were sent.
+    /// Packets received here and sent.
     PacketsIn,
     /// Their bytes.
     BytesIn,
@@ -19,13 +19,13 @@ pub(super) enum Place {
     PacketsOut,
     /// Their bytes.
     BytesOut,
-    /// Came in here, and was not transit any more.
+    /// Received here, and no longer transit when the worker decided.
     Changed,
-    /// Came in here, and the egress had no place, or did not take it before it was closed.
+    /// Received here, and the egress port had no place, or did not take the packet before it was closed.
     Unsent,
-    /// Was to come in here, and the socket had no place.
+    /// Handed up to this port's socket, which had no place.
     Full,
-    /// Came in here, and was in a ring that was closed.
+    /// Received here, and in a ring that was closed.
     Lost,
 }
 
@@ -58,7 +58,7 @@ fn at(port: u16, place: Place) -> usize {
     usize::from(port) % PORTS * PLACES + place as usize
 }
 
-/// Everybody's.
+/// The counts of all workers.
 #[derive(Clone)]
 pub(in super::super) struct WorkerCounts {
     workers: Vec<CounterReader>,
@@ -91,7 +91,7 @@ impl WorkerCounts {
         }
         let sum = |place| self.workers.iter().map(|rows| rows.load(at(port, place))).sum::<u64>();
         let socket_manager = |place| self.socket_manager.load(at(port, place));
-        // What the socket manager has counted as sent is what it has found to be unsent.
+        // The socket manager counts as sent those packets that it found to be unsent.
         let sent = |place| sum(place).saturating_sub(socket_manager(place));
         WorkerRow {
             packets_in: sent(Place::PacketsIn),
@@ -117,14 +117,14 @@ impl WorkerRow {
         ]
     }
 
-    /// What lies in rings, of so many that were handed up.
+    /// The packets in rings: those handed up, less those decided upon.
     pub fn queued(&self, handed: u64) -> u64 {
         let dropped: u64 = self.dropped().iter().map(|(_, packets)| packets).sum();
         handed.saturating_sub(self.packets_in + dropped)
     }
 }
 
-/// Why a worker dropped a packet, for whoever asks.
+/// Why a worker dropped a packet, for the API.
 pub(in super::super) fn meaning(reason: &str) -> &'static str {
     match reason {
         _ if reason == Verdict::DecisionChanged.name() => {

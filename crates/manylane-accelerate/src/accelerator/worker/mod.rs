@@ -18,7 +18,7 @@
 //! | socket manager            | the region, the map of sockets, ports that are open       | orders           | tasks, and what came of orders |
 //! | worker, N        | its queues' receivers, a transmitter at each port, frames | tasks, a doorbell    | frames; its word         |
 //!
-//! # Who hangs
+//! # A worker that hangs
 //!
 //! A worker stamps a word: until when it is known to turn. When that is over the program passes on what comes in by its
 //! queues. What lies in its rings waits for it, and is decided upon when it goes on. A worker that sends by another
@@ -57,13 +57,13 @@ pub(super) struct WorkerOptions {
     pub workers: usize,
     /// Cores to run on, in turn; any without.
     pub cores: Vec<usize>,
-    /// The interfaces that there may be sockets for: the memory is for all of them.
+    /// The interfaces that may have sockets: the memory is for all of them.
     pub interfaces: Vec<String>,
     /// How long a worker may be silent.
     pub limit: Duration,
 }
 
-/// How many workers there are when nobody says: one fewer than cores.
+/// The default number of workers: one fewer than cores.
 pub(super) fn by_default(cores: usize) -> usize {
     cores.saturating_sub(1).clamp(1, WORKERS_MAX)
 }

@@ -1,4 +1,4 @@
-//! When a worker sleeps: when nothing came. It hears its queues and its doorbell, and wakes to say that it turns.
+//! A worker without packets sleeps on its queues and its doorbell, and wakes to stamp its heartbeat.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use manylane_io::poll::{POLL_MAX, poll};
 use super::turn::Worker;
 
 impl Worker {
-    /// Sleeps until there is something to do. Offline meanwhile, so that no grace period waits for it.
+    /// Sleeps until a queue, the doorbell or the heartbeat needs it; offline meanwhile, so that no grace period waits for it.
     pub(super) fn sleep(&mut self, now_ns: u64) {
         let Worker { reader, turn, .. } = self;
         let mut timeout = Duration::from_nanos(turn.heartbeat.next_ns.saturating_sub(now_ns));
@@ -17,7 +17,7 @@ impl Worker {
         let mut looks_again = false;
         {
             for port in &mut turn.ports {
-                // What a device has not taken yet, nobody tells of.
+                // A device sends no notification when it takes a frame.
                 looks_again |= port.parts.transmitter.in_flight() > 0;
             }
         }

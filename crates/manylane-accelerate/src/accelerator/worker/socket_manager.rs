@@ -95,7 +95,7 @@ impl SocketManager {
                 },
                 Order::End => return self.end(orders),
             };
-            // Nobody hears it only when the end is near.
+            // The receiver is gone only when the process ends.
             let _ = self.reports.send(told);
             self.context.doorbell.wake();
         }
@@ -231,7 +231,7 @@ impl SocketManager {
             handle.send(Task::End);
         }
         for handle in handles {
-            // It has panicked: what it said then is all there is to say.
+            // The thread has panicked, and its message has said why.
             let _ = handle.thread.join();
         }
     }
@@ -267,7 +267,7 @@ impl SocketManager {
             );
             let core = (!cores.is_empty()).then(|| cores[number % cores.len()]);
             let thread = Builder::new().name(format!("worker {number}")).spawn(move || {
-                // Whose core is gone, or not ours, runs on any: it was there when it was asked for.
+                // A worker whose core has gone since the options were checked runs on any.
                 let _ = core.map(pin);
                 worker.run();
             });
@@ -290,7 +290,7 @@ impl WorkerHandle {
 struct Ended;
 
 /// Which worker has each queue of a port. Where there are as many queues as workers or more, a queue of one number is
-/// the same worker's on every port, so that it sends by queues of its own; where there are fewer, ports start_workers with
+/// the same worker's on every port, so that it sends by queues of its own; where there are fewer, ports begin with
 /// different ones.
 pub(super) fn owners(port: u16, queues: u32, workers: usize) -> Vec<WorkerId> {
     let first = if (queues as usize) < workers { usize::from(port).saturating_sub(1) } else { 0 };
@@ -317,7 +317,7 @@ fn queues(interfaces: &[String]) -> Vec<u32> {
     interfaces.iter().map(queues).collect()
 }
 
-/// Why sockets did not open, as it is to be told here.
+/// Why sockets did not open, in this tier's words.
 fn refusal(error: &OpenError) -> String {
     match error {
         OpenError::MtuTooLarge { interface, mtu, .. } => format!(

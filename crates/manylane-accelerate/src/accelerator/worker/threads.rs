@@ -15,7 +15,7 @@ use super::WorkerOptions;
 use super::counts::{Rows, WorkerCounts};
 use super::socket_manager::SocketManager;
 
-/// All workers, and who looks after them.
+/// All workers, and the thread that manages their sockets.
 pub(in super::super) struct WorkerThreads {
     orders: Sender<Order>,
     reports: Receiver<Report>,
@@ -37,7 +37,7 @@ pub(in super::super) struct ThreadContext {
 
 /// What the socket manager is to do.
 pub(super) enum Order {
-    /// Open the sockets of an interface, which has this number, and so many queues that last.
+    /// Open the sockets of the interface of this number, of whose queues the first `lasting` stay.
     Open { port: u16, name: String, index: u32, lasting: u32 },
     /// Empty and close them. Nothing may be handed up any more.
     Close { port: u16 },
@@ -52,7 +52,7 @@ pub(in super::super) enum Report {
     Opened { port: u16, index: u32, how: How },
     /// Why not.
     Refused { port: u16, why: String },
-    /// It is nobody's any more.
+    /// No worker has the port any more.
     Closed { port: u16 },
 }
 
@@ -87,7 +87,7 @@ impl WorkerThreads {
         self.counts.clone()
     }
 
-    /// Orders sockets for an interface, which had so many queues before our program came.
+    /// Orders sockets for an interface, which had `lasting` queues before our program was attached.
     pub fn open(&self, port: u16, name: &str, index: u32, lasting: u32) {
         self.order(Order::Open { port, name: name.into(), index, lasting });
     }
@@ -118,7 +118,7 @@ impl Drop for WorkerThreads {
         }
         // A worker that hangs is not waited for: it ends with the process.
         if manager.is_finished() {
-            // It has panicked: what it said then is all there is to say.
+            // The thread has panicked, and its message has said why.
             let _ = manager.join();
         }
     }

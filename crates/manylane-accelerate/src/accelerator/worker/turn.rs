@@ -30,7 +30,7 @@ use crate::accelerator::lease::now;
 pub(super) enum Task {
     /// Receive and send by these from now on.
     AddPort(Box<Parts>),
-    /// Forward what is there, and give back what it has of a port, if it has anything.
+    /// Forward the packets in its rings, and return the worker's parts of a port.
     RemovePort {
         port: u16,
         reply: Sender<Option<Box<Parts>>>,
@@ -46,7 +46,7 @@ pub(super) struct Parts {
     /// Of its own queues.
     pub receivers: Vec<Receiver>,
     pub transmitter: Transmitter,
-    /// Who takes back what it sends here, if that is another worker.
+    /// The worker that reclaims frames sent here, if another one.
     pub owner: Option<usize>,
 }
 
@@ -91,7 +91,7 @@ pub(super) struct Port {
     unsignalled: usize,
     /// What sockets had no place for before these.
     full_before: u64,
-    /// Since when nothing may be forwarded that comes in here.
+    /// Since when packets received here must not be forwarded.
     closed_ns: Option<u64>,
 }
 
@@ -103,7 +103,7 @@ impl Worker {
         rows: Rows,
         (tasks, doorbell, doorbells): (Tasks<Task>, Arc<EventFd>, Vec<Arc<EventFd>>),
     ) -> Worker {
-        // It is read by when the thread runs.
+        // The thread goes online when it runs.
         reader.offline();
         let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         let turn = Turn {
@@ -121,7 +121,7 @@ impl Worker {
         Worker { reader, turn, tasks }
     }
 
-    /// Turns until it is told to end.
+    /// Turns until its end is requested.
     pub fn run(&mut self) {
         self.reader.online();
         while self.apply_tasks() {
@@ -134,7 +134,7 @@ impl Worker {
         }
     }
 
-    /// Does all that it is told to, before it looks at what was handed up since. False at the end.
+    /// Applies all tasks before it looks at packets. False at the end.
     fn apply_tasks(&mut self) -> bool {
         loop {
             match self.tasks.try_recv() {
@@ -166,7 +166,7 @@ impl Worker {
         received
     }
 
-    /// Forwards what has come in by any port until now, and gives a port back.
+    /// Forwards the packets received so far on any port, and returns a port's parts.
     fn remove_port(&mut self, port: u16) -> Option<Parts> {
         self.turn.place(port)?;
         // Of each queue a ring's worth: what comes later was decided upon when the port was in no table any more.
@@ -185,7 +185,7 @@ impl Worker {
 }
 
 impl Port {
-    /// Whether what came in by it waits.
+    /// Whether packets received by the port wait.
     pub fn is_closed(&self) -> bool {
         self.closed_ns.is_some()
     }
@@ -197,7 +197,7 @@ impl Turn {
         let (out, closed_ns) = (Batch::new(), None);
         self.ports.push(Port { parts, out, unsignalled: 0, full_before, closed_ns });
         self.find_places();
-        // Whom it waits for has changed.
+        // The set of workers that reclaim its frames has changed.
         self.heartbeat.next_ns = 0;
     }
 
@@ -212,7 +212,7 @@ impl Turn {
         place(&self.places, port)
     }
 
-    /// Whether what came in by a port is to wait.
+    /// Whether packets received by a port have to wait.
     fn is_held_back(&mut self, place: usize, now_ns: u64, patience: Duration) -> bool {
         let port = &mut self.ports[place];
         if self.transit.is_open(port.parts.index) {
@@ -292,7 +292,7 @@ impl Turn {
         }
     }
 
-    /// Says that it turns, when it is time; and that it may be handed frames, if those turn whom it waits for.
+    /// Stamps the heartbeat when due; accepts frames only while the workers that reclaim its frames are alive.
     fn stamp_heartbeat(&mut self, now_ns: u64) {
         if now_ns < self.heartbeat.next_ns {
             return;
@@ -333,7 +333,7 @@ fn egress_port<'p>(
     (port.parts.index == egress.ifindex).then_some(port)
 }
 
-/// How long a port may be closed for what came in by it to wait: as long as the gate takes to judge, and some.
+/// How long received packets wait while a port is closed: a little longer than the gate takes to judge.
 const PATIENCE: Duration = Duration::from_millis(20);
 const PORTS: usize = 256;
 /// Of the rings that the socket manager makes.
