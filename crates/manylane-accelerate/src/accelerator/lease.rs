@@ -2,7 +2,7 @@
 //!
 //! A stamp says that the tables are *true*, not that a thread lives. It is therefore counted from the moment at
 //! which they were last known to be: a reading of the clock taken *before* the look that found all sockets empty.
-//! Whoever is stopped between that look and the stamp (SIGSTOP, a paused machine) writes a time that has passed.
+//! A thread that is stopped between that look and the stamp (SIGSTOP, a paused machine) writes a time that has passed.
 //!
 //! | The tables are | Since                                        | The stamp                                        |
 //! |----------------|----------------------------------------------|--------------------------------------------------|
@@ -15,7 +15,7 @@
 //! that it had was applied. Under 10,000 changes a second a turn finds a few dozen of them, and then none: a
 //! change costs microseconds, so the next one is not there yet. Where changes come faster than they can be
 //! followed (a full table is loaded), a look ends at its bound and not at the end, and the tables are stale:
-//! by less than a look, usually, but nobody can know. They may be used for `stale_limit`, as after messages
+//! by less than a look, usually, but unprovably. They may be used for `stale_limit`, as after messages
 //! were lost; then the kernel forwards until everything has been followed.
 //!
 //! A stale stamp prolongs a lease, and never renews one that has lapsed. So after more than `limit` without a
@@ -40,9 +40,9 @@ pub struct Lease {
 /// What is known of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tables {
-    /// They have never been true.
+    /// The tables have never been true.
     Unknown,
-    /// They were true then.
+    /// The tables were true at `at`.
     True {
         /// The last moment of which that is known.
         at: u64,
@@ -126,7 +126,7 @@ impl Lease {
 
 /// The tick of the kernel at which a lease is over that lasts until `until`: what programs compare.
 pub fn in_ticks(clock: &Ticks, until: u64) -> io::Result<u64> {
-    // In this order: whoever is stopped between the two ends the lease early.
+    // In this order: a thread that is stopped between the two ends the lease early.
     let tick = clock.read()?;
     let left = until.saturating_sub(now()) / clock.length_ns();
     // A tick that has begun counts as whole.
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(lease.stamp(ms(6001)), ms(6000 + LIMIT));
     }
 
-    /// SIGSTOP, and an overrun when it goes on: within `stale_limit`, but nobody may forward by that.
+    /// SIGSTOP, and an overrun when it goes on: within `stale_limit`, but forwarding must stop.
     #[test]
     fn a_lapsed_lease_is_not_renewed_by_stale_tables() {
         let mut lease = lease();

@@ -3,7 +3,7 @@
 //! The file is named by the namespace's number, in `/run/manylane`: so two are told apart however their sockets
 //! are called. Where that folder cannot be had (no root, a read-only `/run`), it is the folder of the socket.
 //! The lock is flock(2)'s: the kernel takes it away when the process ends, however it does. A file that is left
-//! behind then says who had it, and stands in nobody's way.
+//! behind then names its former holder, and blocks no process.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -16,7 +16,7 @@ use std::process;
 #[derive(Debug)]
 pub struct Lock {
     path: PathBuf,
-    /// Closed behind the file's removal: who opens it until then finds it locked, or gone.
+    /// Closed behind the file's removal: another process finds it locked, or gone.
     _file: File,
 }
 
@@ -28,7 +28,7 @@ pub enum LockError {
     Taken {
         /// The file.
         path: PathBuf,
-        /// Who it is, as it said itself.
+        /// The holder, as its file says.
         owner: String,
     },
     /// The system refused one step.
@@ -43,7 +43,7 @@ pub enum LockError {
 }
 
 impl Lock {
-    /// Takes the lock of the calling thread's network namespace. `interfaces` are for whoever comes second.
+    /// Takes the lock of the calling thread's network namespace. `interfaces` are for the second one's message.
     pub fn take(interfaces: &[String], otherwise: Option<&Path>) -> Result<Lock, LockError> {
         let namespace = Path::new("/proc/thread-self/ns/net");
         let number = fs::metadata(namespace).map_err(refused(namespace, "look at"))?.ino();
@@ -92,7 +92,7 @@ fn lock(path: &Path, mut file: &File, interfaces: &[String]) -> Result<(), LockE
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut owner = String::new();
-            // Who it is helps; that it is there is enough.
+            // The holder's name helps; that the lock is held is enough.
             let _ = file.take(OWNER_MAX).read_to_string(&mut owner);
             let owner = owner.trim().to_owned();
             return Err(LockError::Taken { path: path.into(), owner });

@@ -1,6 +1,6 @@
 //! The mirror's thread: hears the kernel, writes the tables, and says until when they may be used.
 //!
-//! It turns when somebody has something to say, and for the next stamp. A turn is a step, and what comes behind:
+//! The thread turns for an event, a question, or the next stamp. A turn is a step, and what comes behind:
 //!
 //! | Part     | What                                                                                                  |
 //! |----------|-------------------------------------------------------------------------------------------------------|

@@ -25,7 +25,7 @@ use super::kernel::Kernel;
 use super::routes::{Key, Routes};
 
 impl Kernel {
-    /// A route is there. Says whether that is news.
+    /// Adds a route. True if the model changed.
     pub(super) fn set_route(
         &mut self,
         route: &Route,
@@ -47,7 +47,7 @@ impl Kernel {
         is_news.unwrap_or_else(|| self.fits(false))
     }
 
-    /// A route is there no more. Says whether that is news.
+    /// Removes a route. True if the model changed.
     pub(super) fn remove_route(&mut self, route: &Route, changes: &mut Changes) -> bool {
         if route.flags & ROUTE_CLONED != 0 {
             return false;
@@ -81,12 +81,12 @@ struct Found {
     alike: Option<u32>,
     /// The one that it is a new version of.
     twin: Option<u32>,
-    /// It is told again.
+    /// The route is known already.
     known: Option<u32>,
 }
 
 impl Parts<'_> {
-    /// A route is there. Says whether that is news; nothing when there is no room for it.
+    /// Adds a route. True if the model changed; nothing when the route does not fit.
     fn announce<B: Bits>(
         &self,
         routes: &mut Routes<B>,
@@ -119,7 +119,7 @@ impl Parts<'_> {
             let number = self.attributes_of(routes, route);
             self.exchange_number(routes, index, number, changes);
             if let Some(twin) = found.twin.filter(|&twin| twin != index) {
-                // The kernel may have it twice then. It is one.
+                // The kernel may then have the route twice; the model has one.
                 self.remove(routes, twin, changes);
             }
             return Some(true);
@@ -153,7 +153,7 @@ impl Parts<'_> {
         }
         let hops = route_hops(route).iter().map(|hop| Hop { flags: 0, ..*hop }).collect();
         let attributes = RouteAttributes { hops, ..attributes.clone() };
-        // Whose MTU is which is not told.
+        // The message does not say which hop has which MTU.
         changes.is_unconfirmed = true;
         self.exchange(routes, index, attributes, changes);
         self.set_dead_flags(routes, routes.attributes_number(index), route_hops(route));
@@ -173,7 +173,7 @@ impl Parts<'_> {
         let index = match routes.list(key).filter(same).find(is_described_by) {
             Some(index) => index,
             None => match candidates {
-                // Something of it was not heard: it is the only one that can be meant.
+                // An earlier message was missed: the message can mean this route only.
                 (Some(index), None) if routes.attributes(index).kind == route.kind => index,
                 (None, _) => return false,
                 _ => {
@@ -214,7 +214,7 @@ impl Parts<'_> {
     }
 }
 
-/// Where a route is; nothing if it is of another family, has no such prefix, or there are too many tables.
+/// A route's key; nothing if the family differs, the prefix is invalid, or the model has too many tables.
 fn key_of<B: Bits>(routes: &mut Routes<B>, route: &Route) -> Option<Key<B>> {
     let address = B::of(route.destination).filter(|_| route.prefix_len <= B::WIDTH)?;
     let table = routes.table_mut(route.table)?;

@@ -1,7 +1,7 @@
 //! What routes say besides their prefix: few bodies, shared by many prefixes.
 //!
-//! A full table has a million prefixes and as many different bodies as there are routers to send to. So a
-//! route in the model is its key and the number of its body; a message is compared with a body before
+//! A full table has a million prefixes, and one set of attributes for each router. So a
+//! route in the model is its key and the number of its attributes; a message is compared with them before
 //! anything is allocated for it.
 
 use std::collections::{BTreeSet, HashMap};
@@ -39,7 +39,7 @@ pub struct RouteAttributes {
     pub next_hop: Option<u32>,
     /// The ways. Of their flags only `RTNH_F_DEAD` is kept, where it does not follow from the device.
     pub hops: Box<[Hop]>,
-    /// It has an end, and the kernel says late, or never, that it has come.
+    /// The route expires, and the kernel reports that late or never.
     pub is_expiring: bool,
 }
 
@@ -93,7 +93,7 @@ impl RouteAttributes {
         is_sibling(self.kind, self.protocol, self.next_hop, &self.hops)
     }
 
-    /// What its prefixes lead to, if anything there can be used now.
+    /// The destination of its prefixes, if a hop is usable now.
     pub(super) fn destination(&self) -> Destination {
         match self.kind {
             _ if self.is_expiring => Destination::Kernel,
@@ -202,15 +202,15 @@ pub(super) struct AttributeSets {
     seed: Seeded,
 }
 
-/// A body and who has it.
+/// A set of attributes and its routes.
 pub(super) struct Entry {
-    /// It.
+    /// The attributes.
     pub attributes: RouteAttributes,
     /// What it leads to.
     pub destination: Destination,
     /// The first of its routes; they are a list ([`super::routes`]).
     pub first: Option<u32>,
-    /// How many there are.
+    /// The number of these routes.
     pub count: u32,
     /// Whether the kernel would use it now: false where all ways are dead.
     pub usable: bool,
@@ -247,7 +247,7 @@ impl AttributeSets {
         self.entries[number as usize].as_mut().expect("a route has its attributes")
     }
 
-    /// The body of this route, new if it must be; nobody has it yet. Says whether it is new.
+    /// The number of this route's attributes; true if they are new and no route has them yet.
     pub fn of(&mut self, route: &Route) -> (u32, bool) {
         let hash = self.hash(route.priority, kind_of(route), route.next_hop, route_hops(route));
         let family = self.family;

@@ -64,13 +64,13 @@ pub(super) struct Changes {
     pub is_unconfirmed: bool,
     /// The order of tables is another: all prefixes are to be looked at.
     pub is_everything: bool,
-    /// Prefixes of other tables than the usual ones whose way there may be another, by table.
+    /// Prefixes of further tables whose destination may have changed, by table.
     pub further: BTreeSet<(u32, IpPrefix)>,
     /// All neighbours may have another way to themselves.
     pub is_every_neighbour: bool,
     /// Rules, or what they are about, may be others.
     pub is_policy: bool,
-    /// There is room for further tables that there was none for.
+    /// Refused further tables may fit now.
     pub is_retried: bool,
 }
 
@@ -100,7 +100,7 @@ impl Changes {
         }
     }
 
-    /// The same of another table than the usual ones.
+    /// Notes a prefix of a further table.
     pub fn touch_further(
         &mut self,
         neighbours: &Neighbours,

@@ -11,7 +11,7 @@ use super::constants::NUD_STALE;
 use super::kernel::Kernel;
 use super::targets::Targets;
 
-/// When whom was asked for.
+/// The time of each neighbour's last request.
 #[derive(Default)]
 pub(super) struct Confirm {
     asked: BTreeMap<(u32, IpAddr), u64>,
@@ -25,13 +25,13 @@ pub(super) struct Confirm {
 /// (`DELAY`), and three to give up.
 const AGAIN_NS: u64 = 8_000_000_000;
 
-/// How many are asked for in a second.
+/// The most requests in a second.
 const ROUND_MAX: usize = 64;
 
 const ROUND_NS: u64 = 1_000_000_000;
 
 impl Confirm {
-    /// Whom to ask for now.
+    /// The neighbours to request now.
     pub fn next(&mut self, kernel: &Kernel, targets: &Targets, now_ns: u64) -> Vec<(u32, IpAddr)> {
         if now_ns >= self.round_ns + ROUND_NS || now_ns < self.round_ns {
             (self.round_ns, self.in_round) = (now_ns, 0);

@@ -4,7 +4,7 @@
 pub(super) const UP: u32 = 1;
 /// `IFF_RUNNING`: and it can carry packets (RFC 2863).
 pub(super) const RUNNING: u32 = 0x40;
-/// `IFF_LOWER_UP`: there is a carrier.
+/// `IFF_LOWER_UP`: the link has a carrier.
 pub(super) const LOWER_UP: u32 = 0x1_0000;
 
 /// `RTN_UNICAST` (`linux/rtnetlink.h`).
@@ -51,7 +51,7 @@ pub(super) const NUD_STALE: u16 = 0x04;
 pub(super) const NUD_NOARP: u16 = 0x40;
 /// `NUD_VALID` of the kernel's `net/neighbour.h`, without the former: permanent, reachable, probe, stale, delay.
 pub(super) const NUD_VALID: u16 = 0x80 | 0x02 | 0x10 | 0x04 | 0x08;
-/// `NTF_PROXY`: no neighbour but one whom we answer for.
+/// `NTF_PROXY`: an address that this host answers for, not a neighbour.
 pub(super) const NTF_PROXY: u8 = 0x08;
 
 /// `FR_ACT_TO_TBL` (`linux/fib_rules.h`).

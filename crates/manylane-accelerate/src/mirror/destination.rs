@@ -34,9 +34,9 @@ pub enum Destination {
     Broadcast,
     /// Nowhere, in silence.
     Blackhole,
-    /// Nowhere, and the sender is told so.
+    /// Nowhere; the sender receives an ICMP unreachable.
     Unreachable,
-    /// Nowhere, and the sender is told that it is forbidden.
+    /// Nowhere; the sender receives an ICMP prohibited.
     Prohibit,
     /// Only the kernel can do it.
     Kernel,

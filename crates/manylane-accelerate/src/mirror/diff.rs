@@ -1,7 +1,7 @@
 //! What the kernel has and the model has not, and whether the tables say what the model does.
 //!
 //! A line begins with `+` for what only the kernel has, `-` for what only the model has, `!` for what is written
-//! otherwise than it should be. In steady state there is none. While edits are pending, the last kind is
+//! otherwise than it should be. In steady state no line is shown. While edits are pending, the last kind is
 //! expected.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -26,7 +26,7 @@ use super::targets::adjacency;
 use super::write::default_of;
 use super::{Dump, Mirror};
 
-/// The most lines that are shown; then, how many more there are.
+/// The most lines that are shown; the rest are counted.
 const LINES_MAX: usize = 1000;
 
 /// Prefixes that are looked up between two pauses.

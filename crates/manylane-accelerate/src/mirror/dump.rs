@@ -50,7 +50,7 @@ impl Dump {
         self.changes.further.clear();
     }
 
-    /// Makes room for so many routes of a family, if it is known how many there will be.
+    /// Reserves memory for `routes` routes of a family.
     pub fn reserve(&mut self, family: Family, routes: usize) {
         match family {
             Family::V4 => self.kernel.v4.reserve(routes),

@@ -126,8 +126,8 @@ pub(super) fn is_host(prefix: IpPrefix) -> bool {
     }
 }
 
-/// Makes hashers for tables with as many entries as there are routes, where SipHash is what a lookup costs.
-/// The seed is random, so that nobody who announces prefixes can choose them to collide.
+/// Makes hashers for tables with one entry per route, where SipHash would dominate a lookup.
+/// The seed is random, so that a peer cannot announce prefixes that collide.
 #[derive(Clone)]
 pub(super) struct Seeded(u64);
 

@@ -124,7 +124,7 @@ impl Kernel {
         self.neighbours.get(&(address, link))
     }
 
-    /// How many routes of a family there are, in all tables.
+    /// The number of a family's routes, in all tables.
     pub fn routes_len(&self, family: Family) -> usize {
         match family {
             Family::V4 => self.v4.len(),
@@ -171,7 +171,7 @@ impl Kernel {
             Event::RuleGone(rule) => self.rules.remove(rule, changes),
             Event::Neighbour(neighbour) => self.set_neighbour(neighbour, changes),
             Event::NeighbourGone(neighbour) => {
-                // Of one whom we answer for, nothing is known here.
+                // A proxy entry says nothing of a neighbour.
                 neighbour.flags & NTF_PROXY == 0
                     && self.remove_neighbour(neighbour.link, neighbour.address, changes)
             }

@@ -53,7 +53,7 @@ impl Links {
         self.links.get(&link).is_some_and(carries)
     }
 
-    /// Whether a way that is told to be dead is so by itself, and not because of its device.
+    /// Whether a hop that the kernel reports dead is so by itself, and not because of its device.
     fn is_dead_itself(&self, family: Family, hop: &Hop) -> bool {
         hop.flags & HOP_DEAD != 0 && self.is_chosen(family, hop)
     }
@@ -158,7 +158,7 @@ impl Kernel {
     pub(super) fn remove_link(&mut self, index: u32, changes: &mut Changes) -> bool {
         let known = self.links.links.remove(&index).is_some();
         changes.is_policy = true;
-        // `Link` of a device that is gone is nobody's: no way by it lives.
+        // The `Link` of a device that is gone has no port: no hop by it lives.
         self.flush_objects(index, changes);
         for number in self.v4.attribute_sets.of_link(index) {
             let (parts, v4, _) = self.parts();
@@ -198,7 +198,7 @@ impl Kernel {
 
     /// An address went. With the last IPv4 one, IPv4 goes from its link.
     pub(super) fn address_removed(&mut self, link: u32, address: IpAddr, changes: &mut Changes) {
-        // Routes that name it as their source go with it, and nobody says so.
+        // The kernel removes routes that name the address as their source, and sends no message.
         changes.is_unconfirmed = true;
         let mut left = self.addresses.range((link, IpAddr::V4(0.into()), 0)..);
         let is_last = left.next().is_none_or(|(&(of, other, _), _)| of != link || other.is_ipv6());

@@ -26,7 +26,7 @@ impl Mirror<TransitMut> {
             let status = known.entry(id).or_insert_with(|| self.leads(id)).clone()?;
             Some(RouteStatus { prefix: prefix.to_string(), ..status })
         };
-        // A default route that there is not has an id, too.
+        // A missing default route has an id, too.
         let listed: Vec<_> = routes.map(of_route).collect();
         listed.into_iter().flatten().collect()
     }

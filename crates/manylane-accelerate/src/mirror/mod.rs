@@ -1,6 +1,6 @@
 //! The mirror: the kernel's routing, written into the tables that programs forward by.
 //!
-//! A pure state machine: no socket, no clock, no thread. What the kernel says comes in as events and dumps, time as
+//! A pure state machine: no socket, no clock, no thread. Its inputs are the kernel's events and dumps, and time as
 //! an argument; edits of the tables go out to a [`TableWriter`].
 //!
 //! | file         | what is in it                                                                        |
@@ -13,7 +13,7 @@
 //! | `resolve`, `destination` | what a prefix leads to, from the model alone                                     |
 //! | `targets`    | next-hop ids, slots, groups: what is shared, and by how many                         |
 //! | `write`, `writer` | edits, in order, again when something was busy                                    |
-//! | `policy`     | edits of rules and further tables, where there are more than the usual ones          |
+//! | `policy`     | edits of rules and further tables, beyond the usual ones                             |
 //! | `dump`, `resync` | all tables at once: the first load, and differences later                        |
 //! | `confirm`    | neighbours to be kept alive in the kernel                                            |
 //! | `diff`, `status`, `why`, `list` | what is shown of it                                               |
@@ -187,7 +187,7 @@ impl<S: TableWriter> Mirror<S> {
     }
 
     /// Neighbours that packets are sent to and that the kernel has not heard of for a while, to be asked for
-    /// (`NTF_USE`); `now_ns` is any clock that goes on. A few at a time: see `confirm`.
+    /// (`NTF_USE`); `now_ns` is any monotonic clock. A few at a time: see `confirm`.
     pub fn to_confirm(&mut self, now_ns: u64) -> impl Iterator<Item = (u32, IpAddr)> + use<S> {
         self.confirm.next(&self.kernel, &self.targets, now_ns).into_iter()
     }

@@ -3,7 +3,7 @@
 /// Steps between two pauses: each is a look into a table of millions or two, some hundred nanoseconds.
 const STEPS: u32 = 4096;
 
-/// Calls what else there is to be done, once in so many steps.
+/// Calls other work once in a fixed number of steps.
 pub(super) struct Pause<F> {
     steps: u32,
     meanwhile: F,

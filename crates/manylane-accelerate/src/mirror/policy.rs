@@ -46,13 +46,13 @@ struct Table {
     routes: BTreeMap<IpPrefix, NextHopId>,
     /// These led elsewhere, and do until it is written.
     former: Vec<NextHopId>,
-    /// It is to be written.
+    /// The table is to be written.
     is_stale: bool,
-    /// It has been written since all its prefixes were looked at.
+    /// The table has been written since all its prefixes were resolved.
     is_ready: bool,
-    /// There is no room for it.
+    /// The table does not fit.
     is_refused: bool,
-    /// These are the kernel's for want of a next-hop id.
+    /// Prefixes left to the kernel for want of a next-hop id.
     starved: BTreeSet<IpPrefix>,
 }
 
@@ -69,7 +69,7 @@ impl Table {
         }
     }
 
-    /// There is no room for it: nobody is led there from the next list on.
+    /// The table does not fit: no rule leads to it from the next list on.
     fn refuse(&mut self) {
         self.former.extend(std::mem::take(&mut self.routes).into_values());
         self.starved.clear();
@@ -231,7 +231,7 @@ impl<S: TableWriter> Mirror<S> {
         let [_, len, _] = policies.counts();
         let Some(table) = policies.tables.get_mut(&key(id_of_table, prefix)) else { return Ok(()) };
         if table.is_refused {
-            // It may have become smaller.
+            // The table may have become smaller.
             let has_room =
                 kernel.table_len(key(id_of_table, prefix)) < (PREFIXES_MAX - len) / 8 * 7;
             changes.is_retried |= has_room;
@@ -272,7 +272,7 @@ impl<S: TableWriter> Mirror<S> {
         Ok(())
     }
 
-    /// Writes the tables that are to be, and of which all is known.
+    /// Writes the stale tables whose prefixes are all resolved.
     fn write_tables(&mut self) -> Result<usize, Busy> {
         let Mirror { writer, targets, policies, changes, .. } = self;
         let waits: BTreeSet<(Family, u32)> =
@@ -327,7 +327,7 @@ impl<S: TableWriter> Mirror<S> {
     fn rule(&self, family: Family, rule: &KernelRule, step: Step) -> Rule {
         let is_inverted = rule.flags & RULE_INVERT != 0;
         if is_inverted && !rule.others.is_empty() {
-            // Whom it does not match is not known.
+            // An inverted rule with unknown selectors matches unknown packets.
             return Rule::all(Action::Kernel);
         }
         let action = match step {

@@ -29,7 +29,7 @@ impl Ports {
         self.0.get(&link).copied()
     }
 
-    /// The number of the port that a device is; 0, nobody's, for none.
+    /// The number of the port that a device is; 0 for none.
     pub fn number(&self, link: u32) -> u16 {
         self.of(link).map_or(0, |port| port.number)
     }
@@ -50,7 +50,7 @@ impl Ports {
 /// What a port's flags follow from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortFacts {
-    /// Packets that come in there may be forwarded: the gate's word.
+    /// The gate's judgement: received packets may be forwarded.
     pub is_ingress: bool,
     /// Packets may leave there: the gate's word.
     pub is_egress: bool,
@@ -62,7 +62,7 @@ pub struct PortFacts {
     pub rp_filter: u8,
     /// `send_redirects` as it takes effect.
     pub redirects_v4: bool,
-    /// The same for IPv6, where it cannot be turned off.
+    /// Redirects for IPv6, where they cannot be turned off.
     pub redirects_v6: bool,
 }
 

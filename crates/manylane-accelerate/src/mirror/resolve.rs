@@ -4,11 +4,11 @@
 //!
 //! | there is                                              | the prefix leads to                          |
 //! |-------------------------------------------------------|----------------------------------------------|
-//! | a route for one type of service, or from one source   | the kernel: the program asks for neither     |
+//! | a route for one type of service, or from one source   | the kernel: the program looks at neither     |
 //! | one that is used: the first                           | its [`Destination`]                                  |
 //! | several IPv4 default routes of its metric             | the kernel: it prefers a router that answers |
 //! | one in local, whatever it says                        | ourselves, so that the kernel has it         |
-//! | several IPv6 routes of its metric, not siblings       | the kernel: it may go by who answers, too    |
+//! | several IPv6 routes of its metric, not siblings       | the kernel: it may prefer a router that answers |
 //! | none that is used                                     | what the next table says                     |
 //! | none in any table, one address, a neighbour that a    | that neighbour                               |
 //! | connected network's route leads to                    |                                              |
@@ -60,7 +60,7 @@ pub(super) enum Plain {
     Kernel,
 }
 
-/// What is asked.
+/// The model that is queried.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     pub kernel: &'a Kernel,

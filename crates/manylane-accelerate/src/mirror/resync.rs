@@ -86,7 +86,7 @@ impl<S: TableWriter> Mirror<S> {
     /// again.
     pub fn resync(&mut self, dump: Dump, meanwhile: &mut dyn FnMut(&mut S)) -> usize {
         let former = std::mem::replace(&mut self.kernel, dump.kernel);
-        // Ways that died or live again, of which nothing is written yet: who sends by their devices is looked at.
+        // Ways that died or live again, of which nothing is written yet: check the slots of their devices.
         let marked = [&former.v4.attribute_sets.changed, &former.v6.attribute_sets.changed];
         self.changes.links.extend(marked.into_iter().flatten());
         let Mirror { kernel, changes, writer, .. } = self;
@@ -237,7 +237,7 @@ fn compare_routes<B: Bits>(
     }
 }
 
-/// Whether two models have the same at a key, in the same order, and use the same of it.
+/// Whether two models have equal routes at a key, in equal order, and use equal ones.
 fn same<B: Bits>(one: &Routes<B>, at: Key<B>, other: &Routes<B>, there: Key<B>) -> bool {
     let one = one.list(at).map(|index| one.entry(index));
     let mut others = other.list(there).map(|index| other.entry(index));

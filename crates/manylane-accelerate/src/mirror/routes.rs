@@ -63,7 +63,7 @@ struct Record<B> {
 struct Table<B> {
     id: u32,
     count: usize,
-    /// How many keys there are of each length.
+    /// The number of keys of each length.
     lens: Vec<u32>,
     /// Its keys, in order; not of local and main, which are large and never listed alone.
     keys: BTreeSet<(B, u8)>,
@@ -96,17 +96,17 @@ impl<B: Bits> Routes<B> {
         routes
     }
 
-    /// How many routes there are.
+    /// The number of routes.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// The number of a table that there has been a route of.
+    /// The number of a table that has had a route.
     pub fn table(&self, id: u32) -> Option<u16> {
         self.tables.iter().position(|table| table.id == id).map(|at| at as u16)
     }
 
-    /// The number of a table; none when there are as many tables as numbers.
+    /// The number of a table; none when all numbers are in use.
     pub fn table_mut(&mut self, id: u32) -> Option<u16> {
         if let Some(number) = self.table(id) {
             return Some(number);
@@ -236,7 +236,7 @@ impl<B: Bits> Routes<B> {
         })
     }
 
-    /// All keys that there are, in no order.
+    /// All keys, in no order.
     pub fn keys(&self) -> impl Iterator<Item = Key<B>> {
         self.first.keys().copied()
     }
@@ -259,7 +259,7 @@ impl<B: Bits> Routes<B> {
         keys.map(move |&(address, len)| Key { address, table, len })
     }
 
-    /// Makes room for so many more routes.
+    /// Reserves memory for `routes` more routes.
     pub fn reserve(&mut self, routes: usize) {
         self.first.reserve(routes);
         self.records.reserve_exact(routes);

@@ -36,15 +36,15 @@ pub(super) struct Rules {
 /// What becomes of packets that match a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// They go by the merged tables, if it is local that has them.
+    /// The merged tables route them, if local has their address.
     Local,
-    /// They go by the merged tables.
+    /// The merged tables route them.
     Merged,
-    /// They go by this table.
+    /// This table routes them.
     Table(u32),
-    /// They go nowhere.
+    /// The rule refuses them: unreachable, prohibit or blackhole.
     Nowhere,
-    /// They are the kernel's.
+    /// The kernel routes them.
     Kernel,
 }
 

@@ -1,4 +1,4 @@
-//! What `show mirror` shows: how much there is, how far behind it is, what did not fit.
+//! What `show mirror` shows: the mirror's size, its delay, what did not fit.
 
 use manylane_api::accelerate::{MirrorCounts, MirrorState, RouteCounts};
 use manylane_io::netlink::kernel::Family;
@@ -11,7 +11,7 @@ use super::constants::{
 };
 use super::table_writer::TableWriter;
 
-/// What is counted as it goes on.
+/// Running counts.
 #[derive(Default)]
 pub(super) struct Statistics {
     pub events: u64,
@@ -21,7 +21,7 @@ pub(super) struct Statistics {
     epoch: u64,
     edits: u64,
     busy: u64,
-    /// Since when there is something to be written.
+    /// The time since which an edit is pending.
     pending_since: Option<u64>,
     lag_max_ns: u64,
 }
@@ -91,7 +91,7 @@ impl<S: TableWriter> Mirror<S> {
         }
     }
 
-    /// Whether there is anything to be written.
+    /// Whether an edit is pending.
     pub fn is_pending(&self) -> bool {
         let attribute_sets =
             [&self.kernel.v4.attribute_sets.changed, &self.kernel.v6.attribute_sets.changed];

@@ -1,13 +1,13 @@
 //! The side that is written: what the mirror needs of the tables.
 //!
-//! It is [`TransitMut`], in memory that programs and workers read. Tests have one that remembers, and that is
-//! busy when they say so.
+//! The product's is [`TransitMut`], in memory that programs and workers read. Tests have a writer that remembers, and
+//! that is busy when they say so.
 
 use manylane_net::fib::{EditError, IpPrefix, Ipv4Prefix, Ipv6Prefix, NextHopId};
 use manylane_net::nexthop::{GroupId, GroupsFull, Member, NextHop};
 use manylane_net::transit::{Adjacency, Rule, TableNumber, TransitMut, layout};
 
-/// How much there is of what is handed out.
+/// The size of each pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Next-hop ids.
@@ -73,7 +73,7 @@ pub trait TableWriter {
     fn reclaim(&mut self);
     /// How much waits for a grace period.
     fn waiting(&self) -> usize;
-    /// How much there is.
+    /// The sizes of the pools.
     fn bounds(&self) -> Bounds;
 }
 

@@ -4,7 +4,7 @@
 //! |---------------|-------------------------------|------------------------------|--------------------------------|
 //! | next-hop id   | prefixes with an equal [`Destination`]| before a prefix leads to it  | after the last one does        |
 //! | slot          | ways with an equal [`Via`]    | before an id leads to it     | after the last id or group     |
-//! | group         | nobody: one id's              | before that id leads to it   | after it leads elsewhere       |
+//! | group         | none: one id's                | before that id leads to it   | after it leads elsewhere       |
 //!
 //! Both default routes have an id of their own, and one id is for all that is the kernel's. When ids, slots or
 //! groups run out although none waits for a grace period, what needs one is the kernel's too: it is *starved*,
@@ -33,7 +33,7 @@ const MIN: NextHopId = NextHopId::new(1).expect("it is not 0");
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Busy;
 
-/// What was asked for; nothing, when there is not enough of it.
+/// What was requested; nothing when a pool is empty.
 type Taken<T> = Result<Option<T>, Busy>;
 
 /// Ids, slots and groups.
@@ -65,7 +65,7 @@ type Prepared = (NextHop<u32>, Vec<Via>);
 
 /// What an id stands for.
 struct Target {
-    /// Nothing only for a default route that there is not.
+    /// Nothing only for a missing default route.
     destination: Option<Destination>,
     /// How many prefixes lead here.
     count: u32,
@@ -137,7 +137,7 @@ impl Targets {
         self.entries.get(&id)?.destination.as_ref()
     }
 
-    /// The id of a way, written; the kernel's when there is none to have, which is `Ok(None)`.
+    /// The id of a way, written; the kernel's when ids run out, which is `Ok(None)`.
     pub fn id_of(
         &mut self,
         writer: &mut impl TableWriter,
@@ -374,7 +374,7 @@ impl Targets {
         Ok(())
     }
 
-    /// Makes what a word needs. Nothing, when there is not enough of it.
+    /// Makes what a word needs. Nothing when a pool is empty.
     fn prepare(
         &mut self,
         writer: &mut impl TableWriter,
@@ -418,7 +418,7 @@ impl Targets {
         }
     }
 
-    /// Slots for these, each held once more. Nothing, when there are not enough.
+    /// Slots for these, each held once more. Nothing when slots run out.
     fn take_slots(
         &mut self,
         writer: &mut impl TableWriter,
@@ -448,7 +448,7 @@ impl Targets {
         Ok(Some((held, members)))
     }
 
-    /// Gives back what was taken in vain: nobody else can have it who could not before.
+    /// Gives back what was taken in vain; no other id can use more than before.
     fn undo(&mut self, writer: &mut impl TableWriter, held: &[Via]) {
         let has_freed = self.has_freed;
         self.give_back(writer, held);

@@ -1,4 +1,4 @@
-//! Why a packet goes where it goes: rule, table, route, next hop, neighbour, and what the program will do.
+//! Why a packet is routed as it is: rule, table, route, next hop, neighbour, and what the program will do.
 
 use std::net::IpAddr;
 
@@ -21,14 +21,14 @@ use super::rules::{Plan, Step, line};
 use super::table_writer::TableWriter;
 use super::targets::adjacency;
 
-/// A packet that is asked about.
+/// The packet of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// Where it comes from, if that is to be looked at.
     pub source: Option<IpAddr>,
     /// Where it goes.
     pub destination: IpAddr,
-    /// The interface that it comes in by, if that is to be looked at.
+    /// The ingress interface, if it matters.
     pub ingress: Option<String>,
 }
 

@@ -21,20 +21,20 @@ pub struct Applied {
     pub edits: usize,
     /// What is to be written still: call again.
     pub pending: usize,
-    /// It waits for a grace period: call again after one.
+    /// An edit waits for a grace period: call again after one.
     pub is_busy: bool,
 }
 
 /// What the tables refused of prefixes.
 #[derive(Default)]
 pub(super) struct Prefixes {
-    /// There is no room for these.
+    /// Prefixes that do not fit.
     refused: BTreeSet<IpPrefix>,
-    /// And for so many more.
+    /// The number of further ones.
     refused_more: usize,
-    /// These are the kernel's for want of a next-hop id.
+    /// Prefixes left to the kernel for want of a next-hop id.
     starved: BTreeSet<IpPrefix>,
-    /// And so many more are.
+    /// The number of further ones.
     starved_more: usize,
     /// A prefix was taken away since the refused ones were tried.
     has_room: bool,
@@ -55,7 +55,7 @@ impl Prefixes {
         self.starved.len() + self.starved_more
     }
 
-    /// Forgets what was refused: all prefixes are to be looked at again. Says whether there was any.
+    /// Forgets what was refused: all prefixes are to be looked at again. True if any was refused.
     pub fn forget(&mut self) -> bool {
         let former = std::mem::take(self);
         former.refused() + former.starved() > 0
@@ -69,7 +69,7 @@ impl Prefixes {
         self.starved_more += remember(&mut self.starved, prefix);
     }
 
-    /// It got what it needs.
+    /// A prefix got what it needs.
     fn served(&mut self, prefix: IpPrefix) {
         if !self.refused.is_empty() {
             self.refused.remove(&prefix);
@@ -80,7 +80,7 @@ impl Prefixes {
     }
 }
 
-/// Remembers a prefix; 1 if there are too many.
+/// Remembers a prefix; 1 if the set is full.
 fn remember(prefixes: &mut BTreeSet<IpPrefix>, prefix: IpPrefix) -> usize {
     if prefixes.len() < REMEMBERED_MAX || prefixes.contains(&prefix) {
         prefixes.insert(prefix);
@@ -92,7 +92,7 @@ fn remember(prefixes: &mut BTreeSet<IpPrefix>, prefix: IpPrefix) -> usize {
 
 impl<S: TableWriter> Mirror<S> {
     /// Writes what has changed, at most `prefixes_max` prefixes of it, so that the caller can look at other
-    /// things in between. `now_ns` is any clock that goes on.
+    /// things in between. `now_ns` is any monotonic clock.
     pub fn apply(&mut self, now_ns: u64, prefixes_max: usize) -> Applied {
         self.gather();
         let mut edits = 0;

@@ -1,10 +1,10 @@
 //! Where the programs run: last in the tcx chain at an interface's ingress, and in its driver (XDP).
 //!
-//! In a driver there is one program at most. Ours is put there by a link, in the driver's own mode only, and the
+//! A driver has one program at most. Ours is attached by a link, in the driver's own mode only, and the
 //! kernel refuses it where another one is, in whatever mode.
 //!
 //! A chain has a *revision*, which every change of it changes. We read chain and revision and say with the
-//! attachment which one it is for (`expected_revision`): if somebody came in between, the kernel refuses, and we
+//! attachment which one it is for (`expected_revision`): if another process came between, the kernel refuses, and we
 //! look again. So `attached` and what the kernel has do not drift apart unseen.
 
 use std::collections::BTreeMap;
@@ -170,7 +170,7 @@ fn on(interface: &Interface, chain: u32) -> io::Result<Attached> {
         Err(error) => return Err(error),
     }
     let ids = &ids[..(attributes.count as usize).min(ids.len())];
-    // Without a name if it went in the meantime.
+    // Without a name if the program has gone meanwhile.
     let programs = ids.iter().map(|&id| (id, program_name(id).unwrap_or_default())).collect();
     Ok(Attached { programs, revision: attributes.revision })
 }

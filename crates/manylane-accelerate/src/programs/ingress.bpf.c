@@ -38,7 +38,7 @@ static __always_inline void *end(struct __sk_buff *skb)
 	return (void *)(long)skb->data_end;
 }
 
-// The tag that the kernel took off, if there was one.
+// The tag that the kernel took off, if any.
 static __always_inline void read_tag(struct __sk_buff *skb, struct packet *packet)
 {
 #ifdef TRIAL

@@ -1,4 +1,4 @@
-//! The program that forwards transit packets in the kernel, and the memory by which it is told how.
+//! The program that forwards transit packets in the kernel, and the memory that it decides by.
 //!
 //! It runs last at an interface's tcx ingress: each packet that it cannot judge, or that is not transit, goes on to
 //! the kernel unchanged. What it reads are tables of plain words that the daemon writes while it runs; it counts
@@ -8,7 +8,7 @@
 //! |-------------------------------|-------------------------------------|---------------------------|
 //! | [`Tables`]                    | one thread of the daemon            | programs, on every CPU    |
 //! | counters ([`Counters`])       | programs, each CPU its own rows     | any thread                |
-//! | samples ([`Samples`])         | programs, each CPU its own places; what is asked for: who samples | who samples |
+//! | samples ([`Samples`])         | programs, each CPU its own places; the request: the sampler | the sampler |
 //!
 //! | file                | what                                                               |
 //! |---------------------|--------------------------------------------------------------------|
@@ -27,7 +27,7 @@
 //! | `memory.rs`         | the tables' maps                                                   |
 //! | `attach.rs`         | where it runs                                                      |
 //! | `trial.rs`          | trying it on a frame                                               |
-//! | `grace.rs`          | waiting until nobody sees what was taken away                      |
+//! | `grace.rs`          | waiting until no program sees what was taken away                  |
 //! | `ticks.rs`          | the clock that programs compare a lease with                       |
 //!
 //! A program reads an index in one table and follows it into the next, and may be interrupted by nothing but time:
@@ -82,7 +82,7 @@ pub const REDIRECT: i32 = 7;
 /// The program's name, as `bpftool` shows it.
 pub const NAME: &str = "manylane_fwd";
 
-/// The program, loaded, with its tables; on those interfaces that somebody holds a [`Link`] of.
+/// The program, loaded, with its tables; on the interfaces of all held [`Link`]s.
 pub struct IngressProgram {
     program: OwnedFd,
     id: u32,

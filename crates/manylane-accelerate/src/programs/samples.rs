@@ -1,4 +1,4 @@
-//! Some packets' headers, noted by programs while somebody asks: which flows there are, and what becomes of them.
+//! Headers of sampled packets, noted by programs on request: flows, and what becomes of them.
 
 use std::io;
 
@@ -6,9 +6,9 @@ use manylane_sync::words::{Words, WordsMut};
 
 use super::grace::Grace;
 
-/// Has programs note packets. While nobody asks, a packet costs them one load more.
+/// Has programs note packets. Without a request a packet costs them one load more.
 pub struct Samples {
-    /// What is asked for is written here; the rest programs write.
+    /// The sampler writes the request here; programs write the rest.
     words: WordsMut<u64>,
     noted: Words<u64>,
     cpus: usize,
@@ -20,7 +20,7 @@ pub struct Samples {
 /// A received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// The number of the port that it came in by; 0 if it is none of ours.
+    /// The ingress port's number; 0 if it is none of ours.
     pub port: u16,
     /// The verdict's number.
     pub verdict: u8,
@@ -95,7 +95,7 @@ impl Sample {
     }
 }
 
-/// How many words there are for so many CPUs.
+/// The number of words for `cpus` CPUs.
 pub(super) fn words(cpus: usize) -> usize {
     WORDS + cpus * WORDS_OF_CPU
 }

@@ -5,10 +5,10 @@
 //! |----------|-------------------------------|--------------------------------------------------|
 //! | sockets  | [`SocketMap::open`], [`SocketMap::close`] | the program, by port and queue               |
 //! | socket_workers    | the same                      | the program: which worker's word to look at      |
-//! | heartbeats    | each worker its own ([`Heartbeat`]) | the program; other workers, whom they wait for  |
+//! | heartbeats    | each worker its own ([`Heartbeat`]) | the program; other workers, which wait for it   |
 //!
 //! A frame of a queue whose worker has not stamped its word in time is passed on, as is one of a queue without a
-//! socket: nobody has to find out first. All numbers of workers are from 0 here; the program's lane 0 is nobody.
+//! socket, without a decision by the daemon. Workers' numbers are from 0 here; the program's number 0 is none.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};

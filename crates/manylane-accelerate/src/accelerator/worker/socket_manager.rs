@@ -1,7 +1,7 @@
 //! The thread that opens and closes ports' sockets.
 //!
 //! Both may take long: the kernel frees a queue some time after its last socket is closed, pins memory, resets queues
-//! of some devices; and a worker may hang. Nobody who has something else to do waits for that. Orders are carried out
+//! of some devices; and a worker may hang. No other thread waits for that. Orders are carried out
 //! one after the other.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -1,4 +1,4 @@
-//! A side that remembers, checks what it is told, and is busy when it is told to be.
+//! A writer that remembers and checks its edits, and is busy when the test says so.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::OnceLock;
