@@ -1,6 +1,6 @@
 //! Until when packets may be forwarded by the tables: the word that programs compare with the clock.
 //!
-//! A stamp says that the tables are *true*, not that a thread lives. It is therefore counted from the moment at
+//! A stamp says that the tables are *true*, not that a thread lives. The stamp therefore counts from the moment at
 //! which they were last known to be: a reading of the clock taken *before* the look that found all sockets empty.
 //! A thread that is stopped between that look and the stamp (SIGSTOP, a paused machine) writes a time that has passed.
 //!
@@ -44,7 +44,7 @@ pub enum Tables {
     Unknown,
     /// The tables were true at `at`.
     True {
-        /// The last moment of which that is known.
+        /// The last moment at which the tables were known to be true.
         at: u64,
     },
     /// Something was missed, or is not carried out yet.
@@ -67,7 +67,7 @@ impl Lease {
         }
     }
 
-    /// At `at`, or later, all sockets were empty, and what came out of them has been carried out.
+    /// At `at`, or later, all sockets were empty, and all events read from them have been applied.
     pub fn tables_are_true(&mut self, at: u64) {
         self.tables = match self.tables {
             Tables::True { at: known } => Tables::True { at: at.max(known) },
@@ -93,7 +93,7 @@ impl Lease {
                 now.saturating_add(self.limit).min(since.saturating_add(self.stale_limit))
             }
         };
-        // Counted when it is found out, once: who was stopped finds out when it goes on.
+        // Counted once, when found: a stopped thread finds its lapse when it continues.
         self.lapses += u64::from(has_lapsed && !self.has_lapsed(now));
         self.until
     }
@@ -133,8 +133,8 @@ pub fn in_ticks(clock: &Ticks, until: u64) -> io::Result<u64> {
     Ok(if left == 0 { 0 } else { tick.saturating_add(left) })
 }
 
-/// Nanoseconds of `CLOCK_MONOTONIC_COARSE`, which moves with the kernel's ticks. It stands still while the machine is
-/// suspended, when nothing is forwarded either.
+/// Nanoseconds of `CLOCK_MONOTONIC_COARSE`, which moves with the kernel's ticks. The clock stands still while the
+/// machine is suspended, when nothing is forwarded either.
 pub fn now() -> u64 {
     let time = clock_gettime(ClockId::MonotonicCoarse);
     // Since the machine started: neither part is ever negative.
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(lease.stamp(ms(6001)), ms(6000 + LIMIT));
     }
 
-    /// SIGSTOP, and an overrun when it goes on: within `stale_limit`, but forwarding must stop.
+    /// SIGSTOP, and an overrun when the thread continues: within `stale_limit`, but forwarding must stop.
     #[test]
     fn a_lapsed_lease_is_not_renewed_by_stale_tables() {
         let mut lease = lease();

@@ -5,7 +5,7 @@
 //! | Part     | What                                                                                                  |
 //! |----------|-------------------------------------------------------------------------------------------------------|
 //! | step     | the clock is read *before* anything is looked at: what is true is true of this moment                 |
-//! |          | gate: if it has heard anything, nothing that comes in is forwarded until it has judged anew           |
+//! |          | gate: after a notification no received packet is forwarded until the gate has judged anew             |
 //! |          | kernel: its events are read, until the socket is empty or to the bound of a look, and go to the mirror |
 //! |          | tables: the mirror's edits are carried out, up to a bound                                             |
 //! |          | lease: the tables are true if the socket was empty, nothing was lost, and no edit waits; a stamp      |
@@ -15,10 +15,10 @@
 //! | questions     | questions are answered                                                                                |
 //!
 //! A step has bounds, so that a flood does not keep it from the next stamp; what a stamp says then is the lease's
-//! business ([`lease`](super::lease)). Under a flood there is a pace, too: after a turn that has heard something, the
+//! business ([`lease`](super::lease)). A flood has a pace, too: after a turn that has read events, the
 //! kernel's socket is left alone for [`PACE`], and many events cost one turn. The gate's sockets are not.
 //!
-//! While everything is read anew, events go on to be heard and carried out, and are remembered: they are given to
+//! While everything is read anew, events are still read and applied, and are remembered: they are given to
 //! the mirror a second time behind the dump, which may be older than they are. So the tables are never behind for
 //! that long, and end as the kernel's.
 
@@ -416,7 +416,8 @@ impl Thread {
         }
     }
 
-    /// Takes ports into the driver's and the workers' tier where the time has come, and out of it where a device refuses frames.
+    /// Takes ports into the driver's and the workers' tier where the time has come, and out of it where a device
+    /// refuses frames.
     fn update_tiers(&mut self) {
         let Thread { tiers, ports, netlink, mirror, fast, .. } = self;
         let is_other =
@@ -667,7 +668,7 @@ const QUEUE_POLL: Duration = Duration::from_millis(5);
 const POLL: Duration = Duration::from_secs(1);
 /// Prefixes that are written in one step: a microsecond each, or two.
 const PREFIXES_AT_ONCE: usize = 4096;
-/// A kernel whose routing changes while it is read, so many times in a row, is shown as it was then.
+/// A kernel whose routing changes during this number of dumps in a row is shown as it was at the last.
 const DIFF_TRIES: u32 = 5;
 /// How long after the last link or address that came or went everything is read to be sure.
 const CONFIRM_AFTER: Duration = Duration::from_millis(50);

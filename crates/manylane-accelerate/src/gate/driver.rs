@@ -4,8 +4,8 @@
 //! | What                                         | Why not                                              |
 //! |----------------------------------------------|------------------------------------------------------|
 //! | in: the driver runs no XDP programs          | ours would not run                                   |
-//! | in: another XDP program is there             | there is one place                                   |
-//! | in: other programs (tcx) where packets come in | they are behind ours, and would not see what it takes |
+//! | in: another XDP program is there             | a driver has one place                               |
+//! | in: other programs at tcx ingress               | they are behind ours, and would not see what it takes |
 //! | in: tags are taken off, or may be            | a frame of a VLAN would look like one of none        |
 //! | out: the driver takes no redirected frames   | they would be lost                                   |
 //! | out: a shaper, filters, programs (tcx)       | redirected frames go straight to the driver          |
@@ -15,7 +15,7 @@
 //! For the worker tier all of it is so, but that the driver need not take redirected frames.
 //!
 //! A veth hands over what the other end sent, with tags, checksums and segments beside the bytes as that end's offloads
-//! have them: nobody here can see those. So that is the operator's to say, by name.
+//! have them, which this end cannot see. So the operator decides that, by name.
 
 use crate::programs::WORKER_FRAME;
 use manylane_io::netlink::XdpFeatures;
@@ -99,7 +99,7 @@ fn transmits(link: &Link, features: XdpFeatures) -> Option<Reason> {
     Some(found.concerning(Concerns::Egress))
 }
 
-/// What would be skipped by frames that go straight to the device: redirected ones, and those that sockets send.
+/// What frames straight to the device would skip: redirected frames, and frames that sockets send.
 fn sends(facts: &Facts, link: &Link) -> Vec<Reason> {
     let name = &link.name;
     let mut found = Vec::new();

@@ -28,9 +28,9 @@ impl Kernel {
         self.links.iter().find(|link| link.name == name)
     }
 
-    /// Whether packets of a family that come in by a link are forwarded.
+    /// Whether packets of a family received by a link are forwarded.
     ///
-    /// IPv4 asks the device's setting only. IPv6 asks that of all; where the device's own says otherwise, the
+    /// IPv4 uses the device's setting only. IPv6 uses that of all; where the device's own says otherwise, the
     /// kernel may decide.
     pub fn forwards(&self, link: u32, family: Family) -> bool {
         let is_on = |link| self.setting(link, family, |netconf| netconf.forwarding) == Some(true);
@@ -40,7 +40,7 @@ impl Kernel {
         }
     }
 
-    /// How the source addresses of IPv4 packets that come in by a link are checked: the greater of the device's
+    /// How the source addresses of IPv4 packets received by a link are checked: the greater of the device's
     /// setting and that of all. 0 not, 1 strictly, 2 loosely.
     pub fn rp_filter(&self, link: u32) -> u8 {
         [NETCONFA_IFINDEX_ALL, device(link)]

@@ -175,7 +175,7 @@ fn device(facts: &Facts, link: &Link) -> Vec<Reason> {
     found
 }
 
-/// Off for both families, there is nothing to forward.
+/// Off for both families, the port has no work.
 fn forwarding(facts: &Facts, link: &Link) -> Option<Reason> {
     let is_on = |family| facts.kernel.forwards(link.index, family);
     (!is_on(Family::V4) && !is_on(Family::V6)).then(|| {
@@ -320,7 +320,7 @@ fn programs(facts: &Facts, link: &Link) -> Vec<Reason> {
     notes
 }
 
-/// What is on the way out is gone through as ever: said, since it is what one would ask.
+/// Egress queueing is passed through as before: a note, since operators ask about it.
 fn egress_queueing(facts: &Facts, link: &Link) -> Vec<Reason> {
     let name = &link.name;
     let mut notes = Vec::new();
@@ -399,7 +399,7 @@ fn speed(facts: &Facts, link: &Link) -> Vec<Reason> {
     notes
 }
 
-/// `u32 (preference 49152), bpf (preference 1)`, if there are any on the link.
+/// `u32 (preference 49152), bpf (preference 1)`, for the filters on the link.
 pub(super) fn listed(filters: &[(u32, Filter)], link: &Link) -> Option<String> {
     let its = filters.iter().filter(|(index, _)| *index == link.index);
     let words: Vec<_> = its

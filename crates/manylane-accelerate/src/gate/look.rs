@@ -22,7 +22,7 @@ pub(super) fn links<'k>(kernel: &'k Kernel, interfaces: &[String]) -> Vec<&'k Li
 }
 
 impl Kernel {
-    /// Reads it from the kernel, in the calling thread's network namespace: for who does not follow it.
+    /// Reads it from the kernel, in the calling thread's network namespace: for a caller without a mirror.
     pub fn read() -> Result<Kernel, GateError> {
         let mut netlink = Netlink::open()?;
         let wrapping = encapsulated(netlink.dump_next_hops()?.iter());
@@ -50,7 +50,7 @@ impl Kernel {
     }
 }
 
-/// The numbers of next-hop objects of which a way wraps packets.
+/// The numbers of next-hop objects that encapsulate packets.
 pub(crate) fn encapsulated<'a>(
     objects: impl Iterator<Item = &'a NextHop> + Clone,
 ) -> BTreeSet<u32> {
@@ -68,7 +68,7 @@ pub(crate) fn encapsulated<'a>(
     found
 }
 
-/// The programs (tcx) on an interface where packets come in, but ours: what [`Gate::open`] wants.
+/// The foreign programs at an interface's tcx ingress, for [`Gate::open`].
 pub fn programs_of_others() -> Programs {
     Box::new(|link, name| {
         let interface = Interface::read(name).map_err(io::Error::other)?;

@@ -1,6 +1,6 @@
 //! The gate: which interfaces' packets may be forwarded by us, and what keeps the others in the kernel.
 //!
-//! Our program takes a packet where it comes in, and so skips what the kernel has on the way behind that place. A
+//! Our program takes a packet at tcx ingress, and so skips all that the kernel would do behind that place. A
 //! packet may be taken only if the kernel would do nothing to it but route it. [`judge()`] says so of an interface, as
 //! a function of plain [`Facts`]; [`Gate`] finds the facts, and hears when they change.
 //!
@@ -27,11 +27,11 @@
 //! | other BPF programs                          | nothing: they run before ours    | read again                         |
 //! | drivers without XDP, tags taken off, shapers | nothing: not in the driver ([`DriverStanding`]) | `netdev` (generic netlink), `RTNLGRP_TC` |
 //!
-//! What the mirror hears of (links, settings, rules, routes) comes in as [`Kernel`]: who has the mirror calls
+//! What the mirror follows (links, settings, rules, routes) is passed as [`Kernel`]: the mirror's thread calls
 //! [`Gate::evaluate`] again when it changed.
 //!
-//! Not seen: a macvlan or ipvlan in another namespace on an interface here. It has an Ethernet address of its own
-//! (then its packets are not for us, and the kernel has them), or no routed way through here (ipvlan).
+//! Not seen: a macvlan or ipvlan in another namespace on an interface here. Such a device has an Ethernet address of
+//! its own (then its packets are not for us, and the kernel has them), or no routed way through here (ipvlan).
 
 mod driver;
 mod error;
@@ -71,8 +71,8 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Opens the gate in the calling thread's network namespace. From now on it hears of changes: what is
-    /// evaluated after this is never older than what [`changed`](Gate::changed) was told.
+    /// Opens the gate in the calling thread's network namespace. From now on the gate is notified of changes: what is
+    /// evaluated after this is never older than what [`changed`](Gate::changed) reports.
     pub fn open(programs: Programs) -> Result<Gate, GateError> {
         let mut notices: Vec<_> = nftables::notices()?.into_iter().collect();
         notices.extend(xfrm::notices()?);
@@ -87,7 +87,7 @@ impl Gate {
         self.notices.iter().map(AsFd::as_fd).collect()
     }
 
-    /// Reads what was told, without waiting: whether something changed since the last call. A socket that fails
+    /// Reads notifications, without waiting: whether something changed since the last call. A socket that fails
     /// is a change, too: then [`evaluate`](Gate::evaluate) is what says so.
     pub fn changed(&mut self) -> bool {
         // All are drained, whatever the first says.
@@ -104,7 +104,7 @@ impl Gate {
 
     /// Looks at everything, and judges each interface that is there, in this order.
     ///
-    /// Fails where there is nothing to be judged by. What merely could not be read is a reason
+    /// Fails where the basic facts are missing. What merely could not be read is a reason
     /// ([`About::Unknown`]).
     pub fn evaluate(
         &mut self,

@@ -62,7 +62,7 @@ pub enum Tier {
     Ingress,
     /// Our program in the driver (XDP), as far as it can; behind it that at tcx.
     Driver,
-    /// Workers, to whom that program hands up what it can.
+    /// Workers, which receive from the program in the driver.
     Workers,
 }
 

@@ -247,7 +247,7 @@ fn chains_at_a_device_keep_what_comes_in_or_goes_out_there() {
     ]);
 }
 
-/// They are there, and no routed packet meets a rule.
+/// The chains exist, and no routed packet meets a rule.
 #[test]
 fn chains_that_do_nothing_to_routed_packets_do_not_matter() {
     let dormant = Chain {

@@ -1,8 +1,8 @@
 //! Neighbours to be kept alive in the kernel.
 //!
-//! The kernel forgets neighbours that it does not send to, and what is forwarded without it is nothing that it
-//! sends. So those with a slot that it calls stale are asked for, as if it had sent to them: it asks them, and hears
-//! that they are there, or not. Which slots packets went to is not known; so all are asked for, in turn.
+//! The kernel forgets neighbours that it does not send to, and what is forwarded without it is nothing that it sends.
+//! So neighbours with a slot that the kernel calls stale are marked as used (NTF_USE): the kernel probes them, and
+//! learns whether they answer. Which slots packets use is not known; so all are marked, in turn.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ pub(super) struct Confirm {
     in_round: usize,
 }
 
-/// How long after it was asked for a neighbour may be again: the kernel needs five seconds until it asks
+/// The least time between two requests for a neighbour: the kernel needs five seconds until it probes
 /// (`DELAY`), and three to give up.
 const AGAIN_NS: u64 = 8_000_000_000;
 

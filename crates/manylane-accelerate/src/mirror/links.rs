@@ -7,7 +7,7 @@
 //! |-----------------------|--------------------------------------|----------------------------|--------------------------|
 //! | set down              | gone when all ways are dead, but     | gone when all ways are     | gone, from groups too;   |
 //! |                       | those of scope host                  | dead                       | their routes with them   |
-//! | carrier lost          | stay; not used with `ignore_routes_with_linkdown` | the same      | the same                 |
+//! | carrier lost          | stay; not used with `ignore_routes_with_linkdown` | as IPv4       | as IPv4                  |
 //! | device gone           | gone when one way was by it          | without the ways by it     | the same                 |
 //! | last IPv4 address gone| gone when all ways are dead          | nothing                    | nothing                  |
 //! | set up                | ways by it live again                | with the carrier           | do not return            |

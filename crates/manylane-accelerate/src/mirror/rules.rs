@@ -5,17 +5,17 @@
 //!
 //! | rule                                                        | its packets                                  |
 //! |-------------------------------------------------------------|----------------------------------------------|
-//! | for all, to the table local, the first one                  | go by the merged tables, if local has them    |
-//! | to the table main                                           | go by the merged tables; are the kernel's while |
+//! | for all, to the table local, the first one                  | the merged tables, if local has the address    |
+//! | to the table main                                           | the merged tables; the kernel while             |
 //! |                                                             | the table default has routes, but for the usual pair |
-//! | to local or an empty default again, l3mdev without a VRF, nop | go on: it changes nothing                  |
-//! | to another table: of the first fifteen of these             | go by it ([`policy`](super::policy))          |
-//! | unreachable, prohibit, blackhole                            | go nowhere                                   |
-//! | to more tables; by mark, user, ports and the like; goto     | are the kernel's                             |
+//! | to local or an empty default again, l3mdev without a VRF, nop | the next rule: this one changes nothing    |
+//! | to another table: of the first fifteen of these             | that table ([`policy`](super::policy))        |
+//! | unreachable, prohibit, blackhole                            | refused                                      |
+//! | to more tables; by mark, user, ports and the like; goto     | the kernel                                   |
 //!
-//! What is asked besides from, to, iif and dsfield only narrows a rule: who is not from there does not match it, whatever
+//! Selectors besides from, to, iif and dsfield only narrow a rule: a packet of another source does not match it, whatever
 //! the mark. All packets are the kernel's, and its ports stay there, when the rule for local is not the first one,
-//! when none for all packets reads main, or when there are more rules than the list has room for.
+//! when none for all packets reads main, or when the list has no room for all rules.
 
 use manylane_io::netlink::kernel::{Family, Link, Rule};
 use manylane_net::transit::layout::{FURTHER_TABLES, RULES};

@@ -175,7 +175,7 @@ fn on(interface: &Interface, chain: u32) -> io::Result<Attached> {
     Ok(Attached { programs, revision: attributes.revision })
 }
 
-/// The name of the program of this number. Only root may ask for others than ours (`CAP_SYS_ADMIN`).
+/// The name of the program of this number. Only root may query foreign ones (`CAP_SYS_ADMIN`).
 pub fn program_name(id: u32) -> io::Result<String> {
     if let Some(name) = ours().get(&id) {
         return Ok(name.clone());
@@ -362,7 +362,7 @@ mod tests {
     use manylane_io::bpf::call::Kind;
     use manylane_io::namespace::Host;
 
-    /// Somebody comes in between the look and the attachment, once, and then each time.
+    /// Another process changes the chain between look and attachment, once, and then each time.
     #[test]
     fn a_chain_that_changed_is_looked_at_again() {
         let host = match Host::start("chain") {

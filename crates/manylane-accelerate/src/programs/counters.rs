@@ -17,8 +17,8 @@ impl Counters {
         Counters { words, cpus }
     }
 
-    /// The counters of a port, of all CPUs together: by the verdict's number what came in by it, and from place
-    /// 29 bytes and packets that left by it, and bytes that came in by it and were forwarded. Zeroes for a port
+    /// The counters of a port, of all CPUs together: by the verdict's number packets received, and from place
+    /// 29 bytes and packets sent, and bytes received and forwarded. Zeroes for a port
     /// that cannot be.
     pub fn port(&self, port: u16) -> [u64; PLACES] {
         let mut sums = [0u64; PLACES];

@@ -2,7 +2,7 @@
 /*
  * Whether a packet is transit that the kernel would do nothing to but route it, and which way it goes. Nothing
  * is written. The checks are those of `manylane-net` (forward/) and may be stricter, never laxer: what fails
- * one is the kernel's, with the verdict counted. They come in the order of this file.
+ * one is the kernel's, with the verdict counted. The checks follow in the order of this file.
  *
  * What the program knows of a packet beside its bytes is in `struct packet`, so that this can be included where
  * there is no `__sk_buff`. A file that includes this one defines
@@ -70,7 +70,7 @@ static __always_inline const __u32 *port_at(__u32 port)
 	return &ports[(port & (PORTS - 1)) * PORT_WORDS];
 }
 
-/* Whether there is more behind a packet of `len` bytes than Ethernet's padding: the kernel would cut it off. */
+/* Whether bytes beyond Ethernet's padding follow a packet of `len` bytes: the kernel would cut them off. */
 static __always_inline int has_more(const struct packet *packet, __u32 len)
 {
 	return packet->len > ETHERNET_MIN && packet->len - LINK_HEADER > len;
@@ -102,7 +102,7 @@ static __always_inline int is_group4(__u32 address)
 	return (address & 0xf0) == 0xe0;
 }
 
-/* The same for IPv6, by the halves of an address: unspecified, loopback, IPv4-mapped, link-local. */
+/* For IPv6, by the halves of an address: unspecified, loopback, IPv4-mapped, link-local. */
 static __always_inline int is_martian6(__u64 upper, __u64 lower)
 {
 	if (upper == 0)
@@ -115,7 +115,7 @@ static __always_inline int is_group6(__u64 upper)
 	return upper >> 56 == 0xff;
 }
 
-/* Whether an IPv4 source with this next hop may come in here. Never one of our own addresses (fib_validate_source); by
+/* Whether an IPv4 source with this next hop is valid here. Never one of our own addresses (fib_validate_source); by
  * rp_filter, one to which the route leads out by the ingress port, or anywhere when that is enough. */
 static __always_inline int passes_reverse_path(__u32 id, __u32 ingress, __u32 flags)
 {

@@ -1,4 +1,4 @@
-//! What workers count: a row for each port, of which each worker has its own.
+//! What workers count: each worker has a row for each port.
 //!
 //! What the program has handed up is either sent, or dropped for one of these reasons, or lies in a ring still.
 
@@ -62,7 +62,7 @@ fn at(port: u16, place: Place) -> usize {
 #[derive(Clone)]
 pub(in super::super) struct WorkerCounts {
     workers: Vec<CounterReader>,
-    /// Those of the socket_manager: of what was counted as sent and then was not, and what was lost when ports were closed.
+    /// The socket manager's: packets counted as sent that were not, and packets lost when ports were closed.
     socket_manager: CounterReader,
 }
 

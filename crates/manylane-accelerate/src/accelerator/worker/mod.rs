@@ -1,14 +1,14 @@
 //! The worker tier: threads of this process that forward what the program in the driver hands up to them.
 //!
-//! The program decides, and a frame that is transit goes as it came to the AF_XDP socket of the queue that it came in
-//! by. The worker of that queue decides again, by the same tables under a guard of the domain, and sends the frame by
-//! a socket of its own at the egress. What is not transit any more is dropped: the kernel cannot have it back.
+//! The program decides, and redirects a transit frame, unchanged, to the AF_XDP socket of the queue that received
+//! it. The worker of that queue decides again, by the same tables under a guard of the domain, and sends the frame by
+//! a socket of its own at the egress port. What is not transit any more is dropped: the kernel cannot have it back.
 //!
 //! | file        | holds                                                                             |
 //! |-------------|-----------------------------------------------------------------------------------|
-//! | `threads.rs`   | [`WorkerThreads`]: the mirror thread's side; it orders, and is told                         |
+//! | `threads.rs`   | [`WorkerThreads`]: the mirror thread's side; it sends orders, and receives reports         |
 //! | `socket_manager.rs`  | the thread that opens and closes ports' sockets, for which one may have to wait   |
-//! | `turn.rs`   | a worker: its turn, what it gives and takes                                       |
+//! | `turn.rs`   | a worker: its turn, the ports that it gets and returns                            |
 //! | `sleep.rs`  | when it sleeps, and its word                                                      |
 //! | `counts.rs` | what workers count                                                                |
 //!
@@ -20,19 +20,19 @@
 //!
 //! # A worker that hangs
 //!
-//! A worker stamps a word: until when it is known to turn. When that is over the program passes on what comes in by its
-//! queues. What lies in its rings waits for it, and is decided upon when it goes on. A worker that sends by another
+//! A worker stamps a heartbeat: until when it is alive. After that time the program passes on frames received by its
+//! queues. Frames in its rings wait for it, and are decided upon when it continues. A worker that sends by another
 //! one's queue needs that one to take back what was sent; so it stamps only while that one turns, too.
 //!
 //! # A port comes and goes
 //!
-//! | step       | who    | what                                                                              |
+//! | step       | thread | what                                                                              |
 //! |------------|--------|-----------------------------------------------------------------------------------|
 //! | opened     | socket manager  | sockets on all queues; workers have their parts; the program knows the sockets    |
 //! | in         | mirror | when the egress ports' queues are empty: flags of the port's record                      |
-//! | out        | mirror | flags: the program hands up nothing more that comes in, or is to leave, here      |
+//! | out        | mirror | flags: the program hands up no more frames received here, or to be sent here      |
 //! | emptied    | socket manager  | the sockets are out of the map; programs that ran have ended; workers receive what is there, send it, and give their parts back |
-//! | closed     | socket manager  | what is on transmit rings leaves, the rest comes home: it is counted              |
+//! | closed     | socket manager  | frames on transmit rings leave, the rest is given back and counted                |
 //!
 //! So nothing is lost by that but what stands behind a full device. What overtakes is bounded by the rings.
 

@@ -289,15 +289,15 @@ impl WorkerHandle {
 /// The end is ordered.
 struct Ended;
 
-/// Which worker has each queue of a port. Where there are as many queues as workers or more, a queue of one number is
-/// the same worker's on every port, so that it sends by queues of its own; where there are fewer, ports begin with
+/// The owner of each queue of a port. With as many queues as workers or more, a queue of one number is
+/// one worker's on every port, so that the worker sends by its own queues; with fewer queues, ports begin with
 /// different ones.
 pub(super) fn owners(port: u16, queues: u32, workers: usize) -> Vec<WorkerId> {
     let first = if (queues as usize) < workers { usize::from(port).saturating_sub(1) } else { 0 };
     (0..queues as usize).map(|queue| WorkerId(((first + queue) % workers) as u16)).collect()
 }
 
-/// The frames that so many queues of each port want, and how long their rings are. A queue has a ring of them posted
+/// The frames that these queues of each port need, and the length of their rings. A queue has a ring of them posted
 /// and one received; each worker has a ring at each port, and one of what was sent.
 pub(super) fn room(queues: &[u32], workers: usize) -> (u32, u32) {
     let receiving: u64 = queues.iter().map(|&queues| u64::from(queues)).sum();

@@ -1,4 +1,4 @@
-//! What needs no kernel: who has which queue, how much memory that wants, and what counts add up to.
+//! What needs no kernel: the owners of queues, the memory that they need, and the sums of counts.
 
 use manylane_frame::vocabulary::WorkerId;
 

@@ -37,7 +37,7 @@ pub(in super::super) struct ThreadContext {
 
 /// What the socket manager is to do.
 pub(super) enum Order {
-    /// Open the sockets of the interface of this number, of whose queues the first `lasting` stay.
+    /// Open the sockets of the interface of this number, which keeps its first `lasting` queues.
     Open { port: u16, name: String, index: u32, lasting: u32 },
     /// Empty and close them. Nothing may be handed up any more.
     Close { port: u16 },

@@ -8,7 +8,7 @@
 //! | egress ports    | the kernel is made to send; what was sent comes back                                               |
 //! | sleep    | when nothing came                                                                                  |
 //!
-//! While the gate judges, nothing that came in by a port may be forwarded ([`Transit::is_open`]): what lies in its
+//! While the gate judges, no packet received by a port may be forwarded ([`Transit::is_open`]): what lies in its
 //! rings stays there for [`PATIENCE`], and is decided upon then, whatever it has come to.
 
 use std::sync::Arc;

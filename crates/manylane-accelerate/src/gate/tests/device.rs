@@ -80,7 +80,7 @@ fn without_forwarding_nothing_comes_in_to_be_forwarded() {
             forwarding(facts, ETH0 as i32, Family::V6, false);
         },
     )]);
-    // One family goes on without the other.
+    // One family continues without the other.
     for (link, family, said) in [
         (ETH0 as i32, Family::V4, "forwarding of IPv4 is off on eth0"),
         (-1, Family::V6, "forwarding of IPv6 is off on eth0"),
@@ -91,7 +91,7 @@ fn without_forwarding_nothing_comes_in_to_be_forwarded() {
         assert_eq!(standing.notes[0].what, said);
         assert!(!facts.kernel.forwards(ETH0, family));
     }
-    // Nobody has said that it is on.
+    // No message has said that the setting is on.
     assert!(!Kernel::default().forwards(ETH0, Family::V4));
 }
 
