@@ -97,7 +97,7 @@ fn ports() {
         Interface: [(
             Interface { port: port(), source: no_interface() },
             ["`wan`", "eth7"],
-            "there are: lo, eth0"
+            "existing interfaces: lo, eth0"
         )],
         AfXdp: [(
             AfXdp {
@@ -105,12 +105,12 @@ fn ports() {
                 source: af_xdp::OpenError::Busy { interface: "eth0".into(), queue: 3 }
             },
             ["`wan`", "queue 3 of eth0"],
-            "end that program"
+            "must end"
         )],
         AfPacket: [(
             AfPacket { port: port(), source: af_packet::OpenError::Interface(no_interface()) },
             ["`wan`", "eth7"],
-            "there are: lo, eth0"
+            "existing interfaces: lo, eth0"
         )],
         Tap: [(
             Tap { port: port(), source: tap::OpenError::Busy { interface: "tap0".into() } },
