@@ -16,7 +16,7 @@ use manylane_net::icmp::RateLimit;
 use manylane_net::neighbour::{HoldLimits, HoldQueues, Key};
 use manylane_net::nexthop::ids::neighbour_id;
 use manylane_net::wire::ethernet::Mac;
-use manylane_router::control::routing::{RoutedPort, Routing, RoutingLimits, Effects};
+use manylane_router::control::routing::{Effects, RoutedPort, Routing, RoutingLimits};
 use manylane_router::socket::{self, SocketLimits, Sockets};
 use manylane_router::trace::Traces;
 use manylane_sync::doorbell::Doorbell;

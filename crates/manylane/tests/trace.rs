@@ -65,8 +65,7 @@ fn packets_are_followed_across_workers() {
 fn what_cannot_be_followed_is_said() {
     let router = Router::start("said");
     let output = router.trace(&["-i", "south"]);
-    let says =
-        "error: the daemon refused: port `south` does not exist; there are west, east, north, quiet\n";
+    let says = "error: the daemon refused: port `south` does not exist; there are west, east, north, quiet\n";
     assert_eq!((status(&output), text(&output.stderr)), (1, says.into()));
     let output = router.trace(&["-c", "0"]);
     assert_eq!(status(&output), 2);

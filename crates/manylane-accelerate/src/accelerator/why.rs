@@ -56,7 +56,7 @@ pub(super) fn why(
         forwarded: is_forwarded,
         verdict: verdict.name().into(),
         explanation: format!("{}. {}", verdict.meaning(), verdict.advice()).trim_end().into(),
-        exit: egress.filter(|_| is_forwarded).and_then(name),
+        egress: egress.filter(|_| is_forwarded).and_then(name),
         to: to.map(|mac| Mac(*mac).to_string()),
         reasons: if port.ingress { Vec::new() } else { port.reasons.clone() },
         mirror: None,

@@ -79,7 +79,7 @@ impl<S: TableWriter> Mirror<S> {
                 next_hop_objects: kernel.objects.len(),
                 neighbours: kernel.neighbours.len(),
                 tables: tables(Family::V4) + tables(Family::V6),
-                bodies: kernel.v4.attribute_sets.len() + kernel.v6.attribute_sets.len(),
+                distinct_routes: kernel.v4.attribute_sets.len() + kernel.v6.attribute_sets.len(),
                 ids,
                 slots,
                 resolved: resolved.count(),
@@ -114,7 +114,7 @@ impl<S: TableWriter> Mirror<S> {
             *match attributes.kind {
                 TYPE_UNICAST if attributes.next_hop.is_some() => &mut counts.objects,
                 TYPE_UNICAST if attributes.hops.len() > 1 => &mut counts.multipath,
-                TYPE_UNICAST => &mut counts.one_way,
+                TYPE_UNICAST => &mut counts.single_path,
                 TYPE_LOCAL | TYPE_ANYCAST => &mut counts.local,
                 TYPE_BROADCAST => &mut counts.broadcast,
                 TYPE_MULTICAST => &mut counts.multicast,

@@ -344,7 +344,7 @@ fn tables_that_do_not_fit_are_the_kernels() {
     }
     settle(&mut mirror);
     assert_eq!(mirror.writer.tables.len(), FURTHER_TABLES);
-    assert_eq!(mirror.kernels_rules().len(), 1);
+    assert_eq!(mirror.kernel_rules().len(), 1);
     // One that is too large; smaller, it is tried again.
     let mut mirror = usual();
     mirror.writer.table_max = 3;
@@ -354,12 +354,12 @@ fn tables_that_do_not_fit_are_the_kernels() {
     }
     settle(&mut mirror);
     assert_eq!(destination(&mirror, "10.9.0.1", "10.2.0.1"), to("kernel"));
-    assert!(mirror.kernels_rules()[0].ends_with("the table is too large"));
+    assert!(mirror.kernel_rules()[0].ends_with("the table is too large"));
     assert_eq!(mirror.status(0).counts.further_prefixes, 0, "its room is given back");
     apply_event(&mut mirror, Event::RouteGone(far(100, "10.1.0.0/16", 2)));
     settle(&mut mirror);
     assert_eq!(destination(&mirror, "10.9.0.1", "10.2.0.1"), via(&[(2, "10.1.2.1", true)]));
-    assert_eq!(mirror.kernels_rules(), Vec::<String>::new());
+    assert_eq!(mirror.kernel_rules(), Vec::<String>::new());
 }
 
 /// A rule is obeyed at once; a table that cannot be written yet is the kernel's until it is.
