@@ -150,12 +150,12 @@ fn wait_for(begin: Instant, is_so: impl Fn() -> bool) {
 /// the daemon stops. Buckets move meanwhile.
 #[test]
 fn workers_come_and_go_while_packets_pass() {
-    const PACKETS: u64 = 60_000;
+    const PACKETS: u64 = 200_000;
     const ENDS: [&str; 4] = ["backlog_full", "flow_limit", "worker_removed", "hold_overflow"];
     let environment = Environment::of_this_thread();
     let core = environment.cores[0].to_string();
     let text = config(&[core.as_str(); 3].join(", "), "[0]").replace("queues = 4", "queues = 1");
-    let text = text.replace("[workers]\n", "[workers]\ncount = 1\n").replace("40000", "60000");
+    let text = text.replace("[workers]\n", "[workers]\ncount = 1\n").replace("40000", "200000");
     let config = Config::parse(
         &text.replace("count = 1\n", "count = 1\nmax = 3\n"),
         "memory.toml",

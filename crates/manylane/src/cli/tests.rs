@@ -131,7 +131,7 @@ fn what_is_accelerated_as_tables() {
             accelerate::ports(&Sample.ports()),
             &[
                 "lan 02:00:00:00:00:01 up, ingress and egress ingress",
-                "missing, neither ingress nor egress, no program kernel",
+                "missing, neither ingress nor egress, no kernel",
                 "lan 1,000,107 1,000,000 64.0 MB 107",
                 "\nwan: chain inet filter forward drops\nthe kernel drops what it does not allow\n",
                 "\nchanged by: nft delete chain inet filter forward\n",
