@@ -25,7 +25,9 @@ use manylane_net::fib::{Ipv4Prefix, Ipv4Sizes, Ipv4Tables, Ipv4Writer};
 use manylane_net::fib::{Ipv6Prefix, Ipv6Sizes, Ipv6Tables, Ipv6Writer};
 use manylane_net::fib::{Limits, NextHopId};
 use manylane_net::forward::{Fate, Forwarder, Ipv4Interface, Origin, PortFacts, Tables};
-use manylane_net::forward::{PrepareError, Prepared, Sorted, Turn, Verdict, Verdicts, Vlan, prepare};
+use manylane_net::forward::{
+    PrepareError, Prepared, Sorted, Turn, Verdict, Verdicts, Vlan, prepare,
+};
 use manylane_net::icmp::{ErrorKind, RateLimit, may_answer_v4, may_answer_v6};
 use manylane_net::neighbour::{
     AdjacencyState, AdjacencyTable, AdjacencyWords, Header, Key, Rewrite,
@@ -201,13 +203,19 @@ impl Router {
 
         let guard = self.reader.guard();
         let mut verdicts = Verdicts::new();
-        self.fast.forward(&mut Turn { guard, pool: &mut self.pool, now_ns: self.now_ns }, &mut batch, &mut verdicts);
+        self.fast.forward(
+            &mut Turn { guard, pool: &mut self.pool, now_ns: self.now_ns },
+            &mut batch,
+            &mut verdicts,
+        );
         assert_eq!(verdicts.bytes(), bytes.len() as u64);
         let verdict = verdicts.list()[0];
         let sorted: Vec<Sorted> = self.fast.sorted().collect();
         let by_tags = belongs.map(|_| Sorted { port: to, frames: 1, bytes: bytes.len() as u64 });
         assert_eq!(sorted, Vec::from_iter(by_tags));
-        let by_rules = self.full.resume(&mut Turn { guard, pool: &mut self.pool, now_ns: self.now_ns }, &mut judged);
+        let by_rules = self
+            .full
+            .resume(&mut Turn { guard, pool: &mut self.pool, now_ns: self.now_ns }, &mut judged);
         let mut frame = batch.pop().expect("it is still there");
         assert_eq!(verdict, by_rules, "the fast path decides otherwise");
         if !matches!(verdict.fate, Fate::Drop(_)) {
@@ -221,10 +229,16 @@ impl Router {
         }
         if let Fate::Hold(_) | Fate::Glean(_) = verdict.fate {
             assert!(self.fast.destination(&frame).is_some());
-            let given_up = self.fast.give_up(&mut Turn { guard, pool: &mut self.pool, now_ns: self.now_ns }, &mut frame);
+            let given_up = self.fast.give_up(
+                &mut Turn { guard, pool: &mut self.pool, now_ns: self.now_ns },
+                &mut frame,
+            );
             assert_eq!(
                 given_up,
-                self.full.give_up(&mut Turn { guard, pool: &mut self.pool, now_ns: self.now_ns }, &mut judged)
+                self.full.give_up(
+                    &mut Turn { guard, pool: &mut self.pool, now_ns: self.now_ns },
+                    &mut judged
+                )
             );
             self.examine(bytes, &frame, given_up, form);
         }

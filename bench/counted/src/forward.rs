@@ -15,9 +15,6 @@
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use manylane_worker::stats::{PortCount, StatsReader};
-use manylane_worker::worker::Worker;
-use manylane_worker::worker::handoff::{Mesh, limits};
 use manylane_frame::vocabulary::PortId;
 use manylane_frame::{BATCH_MAX, Batch, HEADROOM, Pool};
 use manylane_io::port::memory::{self, Next, Sink};
@@ -26,6 +23,9 @@ use manylane_net::fib::{Ipv4Prefix, Ipv6Prefix};
 use manylane_net::wire::ethernet::Mac;
 use manylane_sync::handoff::{GROUP, SteeringMap};
 use manylane_sync::primitive::counted::{Books, Site};
+use manylane_worker::stats::{PortCount, StatsReader};
+use manylane_worker::worker::Worker;
+use manylane_worker::worker::handoff::{Mesh, limits};
 
 use crate::figure::Output;
 use crate::packet::emit_udp;
