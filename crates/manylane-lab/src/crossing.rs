@@ -80,7 +80,7 @@ impl Crossing {
     }
 
     /// Gives the router's kernel these prefixes, IPv4 and IPv6 at once. `progress` is called again
-    /// and again with the number of routes tried, and returns whether to go on; it may wait.
+    /// and again with the number of routes tried, and returns whether to continue; it may wait.
     pub fn load(
         &self,
         prefixes: &[(IpAddr, u8)],
@@ -117,7 +117,7 @@ impl Crossing {
         self.topology.host("sink").run(attach)
     }
 
-    /// Sends small packets on a core, as many as there can be, until it is dropped.
+    /// Sends small packets on a core, as many as it can, until the value is dropped.
     pub fn generate(&self, flows: &Flows, core: usize) -> Result<SmallPackets, LabError> {
         let macs = [self.topology.mac("router", "transit0")?, self.topology.mac("source", "eth0")?];
         let options = LiveOptions {
@@ -174,7 +174,7 @@ impl Drop for Pauses {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // It only waits, and cannot panic.
+            let _ = thread.join(); // The thread only waits, and cannot panic.
         }
     }
 }
@@ -342,7 +342,7 @@ const SINK_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 4, 0, 0, 0, 0, 1
 /// A network that only the default route leads to.
 const BEHIND_V6: u128 = 0x2001_0db8_0128 << 80;
 const DESTINATIONS: u32 = 1 << 16;
-/// Routes between two looks at whether to go on.
+/// Routes between two looks at whether to continue.
 const PIECE: usize = 4096;
 const PAUSE: Duration = Duration::from_millis(1);
 

@@ -14,7 +14,7 @@ use manylane_io::namespace::Host;
 use super::tcp::connection;
 use super::{Content, TrafficError};
 
-/// A connection that runs. It ends when dropped.
+/// A connection that runs until it is dropped.
 pub struct EndlessTcp {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -93,7 +93,7 @@ impl EndlessTcp {
         self.shared.lock().is_over = true;
         self.shared.changed.notify_all();
         for thread in self.threads.drain(..) {
-            let _ = thread.join(); // It counts, and cannot panic.
+            let _ = thread.join(); // The thread counts, and cannot panic.
         }
     }
 }
@@ -109,7 +109,7 @@ impl Shared {
         self.state.lock().expect("no thread panics with the lock")
     }
 
-    /// Whether there is more to send; waits while it rests.
+    /// Whether to send more; waits while the connection rests.
     fn goes_on(&self) -> bool {
         let state = self.lock();
         let waited = self.changed.wait_while(state, |state| state.rests && !state.is_over);
@@ -158,7 +158,7 @@ fn receive(mut stream: &TcpStream, shared: &Shared) -> io::Result<()> {
     }
 }
 
-/// Where two runs of bytes, of one length, differ first. They are compared as a whole first, which is much faster.
+/// Where two runs of bytes, of one length, differ first. Comparing all of them first is much faster.
 fn difference(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     if bytes == wanted {
         return None;

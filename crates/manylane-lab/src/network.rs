@@ -127,7 +127,7 @@ fn set(host: &Host, settings: &'static [(&'static str, &'static str)]) -> Result
 }
 
 /// IPv6 addresses usable at once (no duplicate address detection), and no chatter that a router would
-/// have to answer. A host needs its link-local address to ask for neighbours.
+/// have to answer. A host needs its link-local address to solicit neighbours.
 const END_HOST: &[(&str, &str)] = &[
     ("net/ipv6/conf/default/accept_dad", "0"),
     ("net/ipv6/conf/default/accept_ra", "0"),

@@ -119,8 +119,8 @@ pub enum IcmpError {
 
 /// A raw ICMP socket of one host, aimed at one destination.
 pub struct Pinger {
-    /// The standard library's receive tells the sender and needs no uninitialised memory. It does not
-    /// ask what kind of socket it has.
+    /// The standard library's receive tells the sender and needs no uninitialised memory. The type
+    /// works with any kind of socket.
     socket: UdpSocket,
     destination: IpAddr,
     identifier: u16,

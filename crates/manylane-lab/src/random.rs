@@ -1,5 +1,5 @@
-//! The one random source of lab and bench, of `bench/counted`, and of the program that gave DPDK's figures: with the same
-//! seeds they draw the same addresses.
+//! The one random source of lab and bench, of `bench/counted`, and of the program that gave DPDK's figures: equal
+//! seeds draw equal addresses.
 
 /// Marsaglia's xorshift64 (2003): small, seeded, the same on every machine.
 pub struct Random(pub u64);

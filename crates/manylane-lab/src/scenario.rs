@@ -20,8 +20,8 @@ use crate::ping::{IcmpError, Outcome, PATIENCE, Pinger, ping};
 use manylane_api::{Client, Ledger};
 use manylane_io::namespace::Host;
 
-/// Says that a scenario was skipped, and why. With `CI=true` that is a failure: there the machine has
-/// what it takes.
+/// Says that a scenario was skipped, and why. With `CI=true` a skip is a failure: the machine of CI
+/// can run every scenario.
 pub fn skip(why: impl Display) {
     assert!(env::var("CI").as_deref() != Ok("true"), "SKIPPED in CI: {why}");
     eprintln!("SKIPPED {why}");

@@ -1,7 +1,7 @@
 //! [`Steady`]: numbered datagrams at an even pace, whatever becomes of them, and which of them arrived.
 //!
 //! For scenarios that change something while traffic flows: a [mark](Steady::mark) divides what was sent before
-//! from what was sent after, and what arrived of either is asked by its numbers, never by the clock.
+//! from what was sent after; a test tells what arrived of either by its numbers, never by the clock.
 //!
 //! | Field of `Counts` | Writes   | Reads    |
 //! |-------------------|----------|----------|

@@ -31,8 +31,8 @@ pub struct TcpTransfer {
     pub bytes: u64,
 }
 
-/// Sets what a transfer goes on by to false when it is dropped, by a panic too: who waits for its end would wait for
-/// ever.
+/// Sets the flag that keeps a transfer running to false when this is dropped, by a panic too: else a thread that waits
+/// for the transfer's end would wait for ever.
 pub struct TransferEnd<'g>(pub &'g Mutex<bool>);
 
 impl Drop for TransferEnd<'_> {

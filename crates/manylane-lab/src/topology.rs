@@ -11,7 +11,7 @@
 //! | `host NAME [via GATEWAY...]`             | a host with default routes by these gateways                      |
 //! | `router NAME`                            | a host whose kernel forwards, both versions                       |
 //! | `link A:IF [ADDRESS/LEN...] -- B:IF ...` | a veth pair from one to the other, up, with addresses             |
-//! | `link A:IF queues N ... -- B:IF ...`     | the same, with N queues each way at that end                      |
+//! | `link A:IF queues N ... -- B:IF ...`     | such a pair, with N queues each way at that end                   |
 //! | `# ...`, and lines with nothing          | nothing                                                           |
 //!
 //! Everything else is said in the operator's own words, by [`Topology::tool`].
@@ -123,8 +123,8 @@ impl Topology {
         Ok(())
     }
 
-    /// An address can be used when its local route is there, and nobody can have the same any more; a link, when
-    /// its queue is: until then it drops what is sent, and says nothing.
+    /// An address can be used when its local route is there and duplicate detection is over; a link, when its
+    /// queue is there: until then it drops what is sent, and says nothing.
     fn await_addresses(&self, end: &End) {
         let (host, interface) = (self.host(&end.host), &end.interface);
         until(&format!("{interface} of {} is up", end.host), || {

@@ -63,7 +63,7 @@ impl UdpStream {
     /// Sends the stream, as long as `keep_going` says so before each datagram.
     ///
     /// The sender stays at most [`WINDOW`] datagrams ahead of what has arrived, so that a receiver
-    /// which gets no processor time does not look like a router that loses packets. It waits for none
+    /// which gets no processor time does not look like a router that loses packets, and waits for none
     /// longer than [`STALL`]: lost datagrams do not stop the stream.
     pub fn run(
         self,
@@ -186,7 +186,7 @@ struct Progress(Mutex<Counts>);
 struct Counts {
     /// Written by the receiver: one more than the highest number that arrived.
     seen: u64,
-    /// Written by the sender when it has finished: how many there are.
+    /// Written by the sender when it has finished: how many it sent.
     sent: Option<u64>,
 }
 
@@ -244,8 +244,8 @@ pub const SIZE_MIN: usize = 8;
 pub const WINDOW: u64 = 64;
 /// How long the sender waits for arrivals before it continues.
 pub const STALL: Duration = Duration::from_millis(20);
-/// No datagram for so long after the last was sent: the rest is lost. A kernel whose question for a
-/// neighbour was lost asks again after a second, and keeps packets meanwhile.
+/// No datagram for so long after the last was sent: the rest is lost. A kernel whose request for a
+/// neighbour was lost repeats it after a second, and keeps packets meanwhile.
 const SILENCE: Duration = Duration::from_millis(1500);
 /// The kernel gives less when `net.core.rmem_max` says so.
 const RECEIVE_BUFFER_BYTES: usize = 1 << 20;

@@ -141,7 +141,7 @@ fn destinations_can_be_drawn() {
     }
 }
 
-/// Where a frame goes and from which port; all else is as in the template, with the right checksums.
+/// A frame's destination and source port; all else is as in the template, with the right checksums.
 fn flow(frame: &[u8], template: &[u8]) -> (IpAddr, u16) {
     let port = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
     if frame[12] == 0x08 {

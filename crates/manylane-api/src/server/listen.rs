@@ -1,8 +1,8 @@
-//! The API by TCP: the same answers, for whoever may ask.
+//! The API by TCP: the socket's answers, for every host that may query it.
 //!
 //! | Where it listens     | `GET`                  | anything else    |
 //! |----------------------|------------------------|------------------|
-//! | loopback, no token   | everybody here         | nobody           |
+//! | loopback, no token   | any local process      | refused          |
 //! | loopback, a token    | with the token         | with the token   |
 //! | anywhere else        | with the token         | with the token   |
 //!
@@ -273,7 +273,7 @@ impl Token {
     }
 
     /// Takes as long for a token that is wrong at its end as for one that is wrong at its beginning: only the
-    /// length can be told from the time.
+    /// length shows in the time.
     fn is(&self, token: &[u8]) -> bool {
         let differences =
             self.0.iter().zip(token).fold(0, |sum, (is, said)| black_box(sum | (is ^ said)));

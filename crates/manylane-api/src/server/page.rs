@@ -10,7 +10,7 @@ use axum::routing::{MethodRouter, get};
 use super::document::{Sent, Told};
 use crate::dashboard;
 
-/// Where it is. It is the one answer that needs no token: there is nothing of the daemon in it.
+/// Where the page is. Its answer alone needs no token: the page holds nothing of the daemon.
 pub(super) const PAGE: &str = "/";
 
 /// Answers with the page.

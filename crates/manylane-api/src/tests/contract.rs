@@ -128,7 +128,7 @@ fn operations(document: &Value) -> Vec<(&String, &String, &Value)> {
     all
 }
 
-/// Asks for everything that is documented; those in `asked` with what they take. Says what fields were seen.
+/// Queries each documented path; those in `asked` with the body named there. Returns the fields that were seen.
 fn every_path(
     served: &Served,
     document: &Value,

@@ -39,7 +39,7 @@ extern const char live_to_words[], live_dropped_words[];
 #define INTERVAL 5
 // The last eight bytes of all destinations in IPv6, and what they add up to is in SUM.
 #define LOWER 6
-// 0: destinations come in turn. Else: drawn; and where this is 2, not from `live_to`, but from 2^16 IPv4 addresses: FIRST,
+// 0: destinations in turn. Else: drawn; and where this is 2, not from `live_to`, but from 2^16 IPv4 addresses: FIRST,
 // and number times FACTOR beyond it, within 96 /8 networks.
 #define DRAWN 7
 #define FIRST 8
@@ -88,7 +88,7 @@ int live_generate(struct xdp_md *xdp)
 	}
 	port = live_state[PORT];
 	if (live_setting[DRAWN]) {
-		// As many words as there are destinations; 2^32 times a part of them.
+		// One word for each destination; 2^32 times a part of them.
 		at = bpf_get_prandom_u32() * NUMBER(live_to_words) >> 32;
 	} else {
 		// All destinations, then all again from the next port.

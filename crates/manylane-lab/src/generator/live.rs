@@ -33,8 +33,8 @@ pub struct LiveOptions {
     pub frame: Vec<u8>,
     /// The destinations of frames.
     pub destinations: Destinations,
-    /// Source ports by turns, from the frame's own up: all destinations, then all from the next port. So there are
-    /// as many flows as destinations times this.
+    /// Source ports by turns, from the frame's own up: all destinations, then all from the next port: as
+    /// many flows as destinations times this.
     pub ports: u16,
     /// Frames a second; 0 for no limit.
     pub per_second: u64,
@@ -60,8 +60,8 @@ pub enum Destinations {
     /// To one of 65,536 IPv4 addresses from 16.0.0.0 to 111.255.255.255 each time, far from each other. No table takes
     /// room in a cache beside the forwarder's.
     Spread,
-    /// To one of the 65,536 addresses of 10.128.0.0/16 each time: to many hosts of few networks, of which every cache has
-    /// all that a forwarder's table says.
+    /// To one of the 65,536 addresses of 10.128.0.0/16 each time: to many hosts of few networks. Every cache has all
+    /// that a forwarder's table says of these networks.
     Near,
 }
 
@@ -205,8 +205,8 @@ pub(super) fn attach_native(program: &OwnedFd, interface: &Interface) -> io::Res
         attach: KIND.attach,
         flags: NATIVE,
     };
-    // SAFETY: BPF_LINK_CREATE reads `union bpf_attr` as `Link` lays it out; no field is a pointer. It returns a
-    // descriptor.
+    // SAFETY: BPF_LINK_CREATE reads `union bpf_attr` as `Link` lays it out; no field is a pointer. The command
+    // returns a descriptor.
     unsafe { call::open(LINK_CREATE, &mut attributes) }
 }
 
@@ -307,7 +307,7 @@ fn run(program: &OwnedFd, frame: &[u8], repeat: u32) -> io::Result<()> {
         ..TestRun::default()
     };
     // SAFETY: BPF_PROG_TEST_RUN reads and writes `union bpf_attr` as `TestRun` lays it out, and reads `data_in_len`
-    // bytes of `frame` and `context_in_len` of `context`, which outlive the call. Live frames come back nowhere.
+    // bytes of `frame` and `context_in_len` of `context`, which outlive the call. No live frame returns to us.
     unsafe { run.call() }
 }
 

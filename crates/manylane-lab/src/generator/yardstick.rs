@@ -1,4 +1,4 @@
-//! Forwarders for benches, to measure ours against: what a router in XDP costs that asks the kernel's tables, and what
+//! Forwarders for benches, to measure ours against: what a router in XDP costs that reads the kernel's tables, and what
 //! it costs to redirect a frame and nothing else.
 
 use std::io;
