@@ -105,7 +105,7 @@ impl Case<'_> {
 }
 
 /// Eight bytes: a code, two skips, one unused, `k` as the machine has it. With the high bit of the fourth the
-/// code is the first byte's, else one of those there are; with its next bit skips are what they say, else they
+/// code is the first byte's, else one of the known codes; with its next bit skips are what they say, else they
 /// lead to one of the `left` instructions from here on; with that below, an offset or constant is all of `k`,
 /// else its low 6 bits.
 fn instruction(bytes: &[u8; 8], left: usize) -> libpcap::Instruction {

@@ -1,16 +1,16 @@
 //! Any frame, into a router that has every kind of route and neighbour, groups and sub-interfaces among
-//! them: the batch's fast path and the rules written out in full decide alike, and what goes out is what
-//! may go out.
+//! them: the batch's fast path and the rules written out in full decide alike, and transmit only what may
+//! be transmitted.
 //!
 //! ```sh
 //! cargo fuzz run --sanitizer none forward -- -max_total_time=60
 //! ```
 //!
 //! The input is an Ethernet frame, as in `corpus/forward`, which is `corpus/wire`: port 0 is in the
-//! place of the host that was asked in these captures, port 1 in that of the host that asked, which is a
-//! trunk: the same comes in there with the tags of its sub-interfaces. Each comes in one frame and in
-//! chains of them, longer by some KiB too, and with what a port may say of checksum and segments. What
-//! leaves is prepared for a port that takes chains only, and for one that takes all.
+//! place of the answering host in these captures, port 1 in that of the requesting one. Port 1 is a trunk, and
+//! receives the input with the tags of its sub-interfaces, too. The router receives each in one frame and in chains
+//! of them, longer by some KiB too, and with what a port may say of checksum and segments. What leaves is
+//! prepared for a port that takes chains only, and for one that takes all.
 //!
 //! Not looked for: order in a batch, routes that change, rate limits.
 #![no_main]
@@ -43,7 +43,7 @@ const FRAMES: u32 = 256;
 const FRAME_LEN_MAX: usize = ethernet::HEADER_LEN + 1500;
 /// Of the wider ports: a large packet still leaves by one, in a chain.
 const MTU: u32 = 6000;
-/// What the ports take: as many frames as the longest packet needs, and fewer than some come in.
+/// What the ports take: fewer frames than some received packets have, and enough for the longest.
 const CHAINS: Offload = Offload { frames_max: 3, checksum: false, segments: false };
 /// What a port would take that says more, but in one frame: so segments are cut for it all the same.
 const EVERYTHING: Offload = Offload { frames_max: 1, checksum: true, segments: true };
@@ -70,7 +70,7 @@ fuzz_target!(|frame: &[u8]| {
 /// The frames of a received packet.
 #[derive(Clone, Copy)]
 struct Form {
-    /// In parts: of so many bytes the first, and the others.
+    /// In parts: the bytes of the first, and those of each other.
     parts: Option<(usize, usize)>,
     checksum: Checksum,
     segments: Segments,
@@ -81,7 +81,7 @@ impl Form {
 }
 
 impl Form {
-    /// The same of a frame that has so many bytes more in front of its packet, or less.
+    /// The form of such a frame with `by` bytes more in front of its packet, or less.
     fn shifted(self, by: isize) -> Form {
         let checksum = match self.checksum {
             Checksum::Partial { start, offset } => {
@@ -107,7 +107,7 @@ fn untagged(frame: &[u8], tags: Tags) -> Vec<u8> {
 }
 
 /// The packet with more bytes than fit in a frame behind its own, counted by its header; `None` when
-/// there is no header to count them, or they do not fit a packet.
+/// no header can count them, or they do not fit a packet.
 fn longer(frame: &[u8]) -> Option<Vec<u8>> {
     const MORE: usize = 3001;
 
@@ -256,14 +256,14 @@ impl Router {
         self.reader.quiescent();
     }
 
-    /// The sub-interface of a port that a frame belongs to by its tags, of which it has two at most.
+    /// The sub-interface of a port that a frame belongs to by its tags, two at most.
     fn sub_interface(&self, front: &[u8], port: PortId) -> Option<(Tags, PortId)> {
         let tags = [2, 1].into_iter().find_map(|count| Tags::of(front, count))?;
         let vlans = &self.fast.tables().ports[port.index()].vlans;
         vlans.iter().copied().find(|&(own, _)| own == tags)
     }
 
-    /// What is in the first of the frames that a packet comes in.
+    /// The bytes in the first of the frames that hold a packet.
     fn front<'b>(&self, bytes: &'b [u8], form: Form) -> &'b [u8] {
         &bytes[..form.parts.map_or(bytes.len(), |(first, _)| first.min(bytes.len()))]
     }
@@ -294,13 +294,13 @@ impl Router {
         self.region.view().parts(frame).flatten().copied().collect()
     }
 
-    /// What goes out is well-formed, and is the packet that came in or a proper answer to it.
+    /// What is transmitted is well-formed, and is the received packet or a proper answer to it.
     fn examine(&self, before: &[u8], frame: &Frame, verdict: Verdict<'_>, form: Form) {
         let (Fate::Transmit(port) | Fate::Fragment(port) | Fate::Prepare(port)) = verdict.fate
         else {
             return;
         };
-        // A device has the frames of its port and of all its VLANs; before that, there are no tags.
+        // A device has the frames of its port and of all its VLANs; before that, frames have no tags.
         let (sent, meta) = (self.bytes(frame), self.region.meta(frame));
         let belongs = match verdict.fate {
             Fate::Transmit(device) => self.sub_interface(&sent, device),
@@ -334,7 +334,7 @@ impl Router {
         let was = ip::View::checked(&before[ethernet::HEADER_LEN..]).expect("an IP packet");
         match verdict.origin {
             Origin::Received => {
-                assert_eq!(packet.packet().len(), link.payload().len(), "padding goes on");
+                assert_eq!(packet.packet().len(), link.payload().len(), "padding is forwarded");
                 assert_eq!(aged(was, form.checksum), bare(packet, form.checksum));
             }
             Origin::Error(_) => {

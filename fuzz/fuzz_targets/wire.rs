@@ -141,7 +141,7 @@ fn sums(bytes: &[u8]) {
     assert_eq!(Sum::of(front).plus(back).fold(), Sum::of(bytes).fold());
 }
 
-/// What we answer is well-formed, goes back where the packet came from, and is never answered.
+/// Our answer is well-formed, is addressed to the packet's source, and is never answered.
 fn answers(packet: &[u8]) {
     let mut reply = packet.to_vec();
     if rules::echo_reply_v4(&mut reply, 7).is_some() {

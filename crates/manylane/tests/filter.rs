@@ -1,7 +1,7 @@
 //! Filters mean here what libpcap means by them: what its compiler makes of tcpdump's language, run by our
 //! interpreter and by its own, over packets of every kind that the language knows.
 //!
-//! Without libpcap there is nothing to hold against: then it is skipped, and says so.
+//! Without libpcap nothing can be compared: then the test is skipped, and says so.
 
 use manylane_io::libpcap::{self, PcapError};
 use manylane_net::filter::{FilterError, Instruction, Program};

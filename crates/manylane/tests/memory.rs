@@ -92,8 +92,8 @@ fn one_queue_feeds_all_workers_whatever_is_steered() {
     }
 }
 
-/// One worker has all buckets and is the only one that is busy, which nobody minds at first. When load is
-/// looked at, buckets leave it, and others forward their packets.
+/// One worker has all buckets and is the only busy one; at first all of them stay there. When load is looked
+/// at, buckets leave this worker, and others forward their packets.
 #[test]
 fn load_is_shared_when_that_is_wanted() {
     const ENOUGH: u64 = 20_000_000;
@@ -208,8 +208,9 @@ fn workers_come_and_go_while_packets_pass() {
     }
 }
 
-/// The way out of all packets is removed, and then one of the two ways in, by three workers of whom two come and go:
-/// what is on its way leaves or is dropped for a reason, and the other generator goes on.
+/// The egress port of all packets is removed, and then one of the two ingress ports, by three workers; two of the
+/// workers are stopped and started meanwhile. Each packet inside leaves or is dropped for a reason, and the other
+/// generator continues.
 #[test]
 fn ports_go_while_packets_pass() {
     let environment = Environment::of_this_thread();
@@ -277,7 +278,7 @@ fn ports_go_while_packets_pass() {
 }
 
 /// Faults at every port, both ways, and copies of what leaves: with two workers, and so few frames that
-/// what is held is bounded by them. Whoever counts, counts the same.
+/// what is held is bounded by them. All counters agree.
 #[test]
 fn through_faults_and_copies_every_packet_and_frame_is_accounted_for() {
     let environment = Environment::of_this_thread();

@@ -1,4 +1,4 @@
-//! The page of what a daemon refuses: all that can be asked of its API wrongly, held against what a message has to
+//! The page of what a daemon refuses: each wrong request to its API, held against what a message has to
 //! have. With `--nocapture` it is printed, to be read. No privilege is needed.
 
 #[path = "../../../tests/messages/mod.rs"]

@@ -24,7 +24,7 @@ use rustix::net::{
     SocketType, connect, recv, sendmsg, socket_with,
 };
 
-/// IPv4 comes in by one port, IPv6 by the other: after each `bind`, no packet is of another port or protocol than
+/// One port receives IPv4, the other IPv6: after each `bind`, no packet is of another port or protocol than
 /// was bound to last.
 #[test]
 fn what_was_bound_to_before_is_not_given() {
@@ -177,7 +177,7 @@ fn a_group_shares_packets() {
     rig.stop();
 }
 
-/// Sleeps without a time limit, and is woken by packets; then by the daemon's end, when all that was there has been
+/// Sleeps without a time limit, and is woken by packets; then by the daemon's end, when all waiting packets have been
 /// received.
 #[test]
 fn a_sleeper_is_woken_by_packets_and_by_the_end() {
@@ -206,7 +206,7 @@ fn a_sleeper_is_woken_by_packets_and_by_the_end() {
     assert!(matches!(socket.bind(None, protocol::IPV4), Err(RemoteError::Gone { .. })));
 }
 
-/// Whatever somebody sends, reads not, or leaves unsaid: another's socket works as before.
+/// Whatever one client sends, leaves unread, or leaves unsaid: another's socket works as before.
 #[test]
 fn nonsense_harms_only_who_sends_it() {
     let rig = Rig::start("garbage", 2000, "");
@@ -267,7 +267,7 @@ fn nonsense_harms_only_who_sends_it() {
     assert!(answer(&bad).contains("opened"));
     say(&bad, open).expect("it listens");
     assert!(answer(&bad).contains("bad_request"), "one connection is one socket");
-    // Who never reads is hung up on: at some time nobody takes what it says.
+    // The daemon hangs up on a client that never reads: at some time it takes no more requests.
     while say(&bad, br#"{"request":"ports"}"#).is_ok() {}
     // Nothing said is an end, too.
     let silent = rig.connect();
@@ -282,8 +282,8 @@ fn nonsense_harms_only_who_sends_it() {
     rig.stop();
 }
 
-/// Sockets come and go, some without a word, while packets pass: nothing of those is lost, and in the end there is
-/// neither a socket nor memory of one.
+/// Sockets come and go, some without a word, while packets pass: no packet is lost, and in the end neither a
+/// socket nor memory of one is left.
 #[test]
 fn hundreds_come_and_go_and_forwarding_loses_nothing() {
     let rig = Rig::start("many", 30_000, "[sockets]\nper_user_max = 100\n");
@@ -436,7 +436,7 @@ fn kind<T>(outcome: Result<T, RemoteError>) -> Kind {
     error.refusal().unwrap_or_else(|| panic!("{error}")).kind
 }
 
-/// A daemon of two workers and three ports, two of which receive so many packets a second, for the third.
+/// A daemon of two workers and three ports; two of the ports receive a given number of packets a second, for the third.
 struct Rig {
     daemon: Daemon,
     directory: PathBuf,

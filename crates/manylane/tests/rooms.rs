@@ -454,7 +454,7 @@ fn mentions(module: &[String], code: &[Token], rooms: &BTreeSet<String>) -> Vec<
     found
 }
 
-/// Whether the word at `at` goes on a path that began before it.
+/// Whether the word at `at` continues a path that began before it.
 fn follows_path(code: &[Token], at: usize) -> bool {
     at > 0 && code[at - 1].is("::")
 }

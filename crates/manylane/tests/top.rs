@@ -96,7 +96,7 @@ fn without_a_terminal_or_a_daemon_it_says_what_to_do() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("0.1 to 3600 seconds"));
 }
 
-/// Packets that come in by a port each second, as its line in a terminal has it; 0 if it has none yet.
+/// Packets that a port receives each second, as its line in a terminal has it; 0 if the line has none yet.
 fn rate(screen: &str, port: &str) -> f64 {
     let begins = format!("{port} ");
     let line = screen.lines().find(|line| line.starts_with(&begins)).unwrap_or_default();

@@ -69,7 +69,7 @@ fn what_cannot_be_followed_is_said() {
     assert_eq!((status(&output), text(&output.stderr)), (1, says.into()));
     let output = router.trace(&["-c", "0"]);
     assert_eq!(status(&output), 2);
-    // The compiler's own words, or why there is none.
+    // The compiler's own words, or why no compiler answers.
     let output = router.trace(&["ip", "and", "and"]);
     assert_eq!((status(&output), output.stdout.len()), (2, 0));
     assert!(text(&output.stderr).starts_with("error: "), "{output:?}");
@@ -133,7 +133,7 @@ impl Router {
     /// A trace of a port that receives nothing, when all workers have heard of it.
     fn begin_to_wait(&self) -> Child {
         let mut waiting = self.begin(&["-i", "quiet"]);
-        // No more than this line: the rest is for who waits for its end.
+        // No more than this line: the rest is for the test that waits for the trace's end.
         let mut line = [0; LOOKING.len()];
         waiting.stderr.as_mut().unwrap().read_exact(&mut line).unwrap();
         assert_eq!(line, *LOOKING.as_bytes());
