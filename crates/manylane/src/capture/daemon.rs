@@ -26,7 +26,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Nothing is asked of it yet.
+    /// Sends no request yet.
     pub fn at(api: &Path) -> Daemon {
         Daemon { api: api.to_owned() }
     }
@@ -50,7 +50,7 @@ impl Daemon {
 
 impl Server for Daemon {
     fn ports(&self) -> Result<Vec<PortName>, OpenError> {
-        // Of a socket that receives nothing; what else is to be said is the API's, if that may be asked.
+        // By a socket that receives nothing; all else about ports is from the API, if this user may query it.
         let options = Options { protocol: protocol::NONE, ..Options::default() };
         let mut socket = RemoteSocket::open(&path_beside(&self.api), &options)
             .map_err(|error| self.error(error))?;
@@ -195,7 +195,7 @@ impl Source for Watched {
     }
 }
 
-/// Whose members may capture.
+/// The group whose members may capture.
 const GROUP: &str = "manylane-capture";
 
 /// 8 MiB for each worker.

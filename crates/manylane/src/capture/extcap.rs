@@ -8,7 +8,7 @@
 //! | `--extcap-interface I --extcap-capture-filter F` | nothing if it is a filter, else what is wrong with it |
 //! | `--capture --extcap-interface I --fifo P` | packets, as pcapng, until SIGTERM or until P is closed |
 //!
-//! What stands on standard error Wireshark shows in a dialog: there is only what went wrong.
+//! Wireshark shows standard error in a dialog: only failures are written there.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -68,12 +68,12 @@ pub(super) fn run(
     let said = &options.extcap;
     let answer = if said.capture {
         let plan = plan(options)?;
-        // Who is to read may never come, and then SIGTERM has to end us as it ends everybody: until somebody
-        // reads, signals are not ours.
+        // A reader may never open the FIFO, and then SIGTERM has to end us as it ends every process: until a
+        // reader is there, we handle no signal.
         let fifo = said.fifo.as_ref().map(|path| has_reader(path)).transpose()?;
         let interrupt = Interrupt::by_signal()
             .map_err(|source| CaptureError::System { what: "signals", source })?;
-        // There are no lines.
+        // It writes no lines.
         let outcome = plan.carry_out(server, &interrupt, Box::new(io::sink()), &mut io::sink());
         drop(fifo);
         return outcome;
@@ -98,13 +98,13 @@ pub(super) fn run(
     out.write_all(answer.as_bytes()).and_then(|()| out.flush()).map_err(CaptureError::output)
 }
 
-/// Waits until somebody reads a FIFO (fifo(7)); while the file lives, nobody waits for that again.
+/// Waits until a process reads a FIFO (fifo(7)); while the file lives, no open of it waits for that again.
 fn has_reader(path: &Path) -> Result<File, WriteError> {
     let opened = OpenOptions::new().write(true).open(path);
     opened.map_err(|source| WriteError::Create { path: path.to_owned(), source })
 }
 
-/// A daemon that is not there is no error: Wireshark asks whenever it starts.
+/// An absent daemon is no error: Wireshark queries whenever it starts.
 fn interfaces(server: &dyn Server, with_ports: bool) -> String {
     let mut text =
         format!("extcap {{version={}}}{{display=manylane}}\n", env!("CARGO_PKG_VERSION"));

@@ -22,18 +22,18 @@ pub(super) enum Target {
     File(PathBuf),
     /// Files whose names strftime(3) makes of this.
     Pattern(String),
-    /// What somebody else has made for us to write to.
+    /// A FIFO that another process has made for us to write to.
     Fifo(PathBuf),
 }
 
 /// When another file begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rotation {
-    /// After so many seconds (`-G`).
+    /// After this number of seconds (`-G`).
     pub(super) seconds: Option<u32>,
     /// When a file has more bytes than this (`-C`).
     pub(super) bytes: Option<u64>,
-    /// So many files (`-W`): by bytes, the first is then written anew; by time alone, that was all.
+    /// This number of files (`-W`): by bytes, the first is then written anew; by time alone, that was all.
     pub(super) files: Option<u32>,
 }
 
@@ -46,7 +46,7 @@ impl Target {
         let Some(name) = path.to_str() else {
             return Err(UsageError::NameNotUtf8 { name: path.into() });
         };
-        // A pattern that is none is told before anything is opened.
+        // A wrong pattern is refused before anything is opened.
         match LocalTime::of_this_machine().name(name, 0) {
             Ok(_) => Ok(Target::Pattern(name.to_owned())),
             Err(message) => Err(UsageError::TimePattern { name: name.to_owned(), message }),
@@ -108,22 +108,22 @@ pub(super) struct Files {
 #[derive(Default)]
 struct Lost {
     so_far: u64,
-    /// As told of by a packet.
+    /// As a packet's block has already said.
     told: u64,
     /// When the file began.
     before_file: u64,
 }
 
-/// Whether there is a place for more.
+/// Whether another packet has a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
     Left,
-    /// All files that were asked for are written.
+    /// All files that the options want are written.
     None,
 }
 
 impl Files {
-    /// Begins the first file, at the time `now_ns`. It describes the interfaces of `request` on `ports`.
+    /// Begins the first file, at the time `now_ns`. Its header describes the interfaces of `request` on `ports`.
     pub(super) fn create(
         target: Target,
         rotation: Rotation,
@@ -216,7 +216,7 @@ impl Files {
         bytes.is_none() && files.is_some_and(|files| self.periods + 1 >= files)
     }
 
-    /// Ends one file and begins the next. It may have the same name.
+    /// Ends one file and begins the next, which may have the same name.
     fn begin(&mut self, now_ns: u64) -> Result<(), WriteError> {
         self.end(now_ns)?;
         self.lost.before_file = self.lost.so_far;
@@ -250,7 +250,7 @@ impl Files {
 }
 
 /// The interfaces of a file: one for each port, and one more for what is dropped there, since that was not on the
-/// wire: `wan` and `wan:drop`. Whether a packet came or left is in its flags.
+/// wire: `wan` and `wan:drop`. Whether a packet was received or transmitted is in its flags.
 struct Interfaces {
     list: Vec<Interface>,
     /// By port: the number of its own, and of its drops'; [`UNKNOWN`] for none yet.

@@ -13,7 +13,7 @@ use manylane_sync::doorbell::Wake;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
-/// Whether the user has had enough. It can be slept on, too.
+/// Whether the user has had enough; a thread can sleep on this, too.
 pub struct Interrupt {
     raised: Arc<EventFd>,
     signals: Option<(Handle, JoinHandle<()>)>,
@@ -66,7 +66,7 @@ impl Drop for Interrupt {
     fn drop(&mut self) {
         if let Some((handle, waiter)) = self.signals.take() {
             handle.close();
-            let _ = waiter.join(); // It cannot have panicked: it only writes to a descriptor.
+            let _ = waiter.join(); // This thread only writes to a descriptor, and cannot have panicked.
         }
     }
 }

@@ -77,5 +77,5 @@ fn line(text: &mut String, packet: &Captured<'_>, style: Style) {
     }
 }
 
-/// A call of write(2) has at least so many bytes while packets keep coming.
+/// The least bytes of a call of write(2) while packets keep coming.
 const WRITE: usize = 64 << 10;

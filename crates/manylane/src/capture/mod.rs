@@ -1,14 +1,14 @@
 //! `manylane capture`: what passes the daemon, on the terminal, in a file, or in Wireshark.
 //!
 //! The way to the daemon is behind [`Server`] and [`Source`]; [`Daemon`] takes it. A packet that the source
-//! hands over goes to one of two places, and each is told when nothing more waits, so that a reader of the
+//! hands over goes to one of two places; each learns when nothing more waits, so that a reader of the
 //! pipe sees a packet when it is there, and under load only whole buffers are written:
 //!
 //! - without `-w`, to the terminal: `lines.rs`, a line for each by `decode/`;
 //! - with `-w`, and for Wireshark, to files: `files.rs` has names and rotation, `pcapng.rs` the blocks, without an
 //!   allocation for a packet.
 //!
-//! `drops.rs` writes the same files in the daemon, for who asks its API.
+//! `drops.rs` writes the same files in the daemon, for clients of its API.
 //!
 //! Options and output are tcpdump's where it has them (tcpdump(1)); what is ours is the port, point, worker
 //! and drop reason in front of each line. Wireshark calls it by extcap(4) (`extcap.rs`).

@@ -169,7 +169,7 @@ impl Options {
 #[non_exhaustive]
 #[derive(Debug, PartialEq, Eq)]
 pub enum UsageError {
-    /// Files are to change, and there is none.
+    /// Files are to change, and no file is written.
     RotationWithoutFile {
         /// `-G` or `-C`.
         option: &'static str,
@@ -179,7 +179,7 @@ pub enum UsageError {
         /// `-G` or `-C`.
         option: &'static str,
     },
-    /// Files are counted, and there is one only.
+    /// Files are counted, and only one is written.
     FilesWithoutRotation,
     /// The name has a pattern that is no time's.
     TimePattern {
@@ -188,7 +188,7 @@ pub enum UsageError {
         /// What is wrong with it.
         message: String,
     },
-    /// The name is not UTF-8, so that patterns in it cannot be told.
+    /// The name is not UTF-8, so that patterns in it cannot be read.
     NameNotUtf8 {
         /// The name.
         name: PathBuf,

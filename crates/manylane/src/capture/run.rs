@@ -36,7 +36,7 @@ pub fn run(options: &Options, server: &dyn Server) -> ExitCode {
         // The reader of the pipe has had enough.
         Err(CaptureError::Closed) => ExitCode::SUCCESS,
         Err(error) => {
-            // Without a standard error there is nobody left to tell.
+            // Without a standard error no reader is left.
             let _ = writeln!(io::stderr(), "error: {error}");
             if error.is_usage() { 2.into() } else { ExitCode::FAILURE }
         }
@@ -59,7 +59,7 @@ pub(super) struct Plan {
     pub(super) target: Option<(Target, Rotation)>,
     pub(super) style: Style,
     pub(super) count: Option<u64>,
-    /// Whether it says on standard error what it does and what it has counted.
+    /// Whether the capture reports its work and its counters on standard error.
     pub(super) speaks: bool,
 }
 
@@ -76,8 +76,8 @@ impl Plan {
         Ok(Plan { request, target, style, count: options.count, speaks: true })
     }
 
-    /// Captures until it is interrupted, has what it wants, or cannot go on. Lines go to `out`, what is said of
-    /// them to `told`.
+    /// Captures until it is interrupted, has its packets, or cannot continue. Lines are written to `out`, what is
+    /// said of them to `told`.
     pub(super) fn carry_out(
         self,
         server: &dyn Server,
@@ -148,7 +148,7 @@ fn counts(captured: u64, Statistics { filtered, lost }: Statistics) -> String {
     text
 }
 
-/// Where packets go.
+/// Where packets are written.
 enum Sink {
     Lines(Lines),
     Files(Box<Files>),
@@ -280,7 +280,7 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> CaptureError {
     move |source| CaptureError::System { what, source }
 }
 
-/// Why a capture ended that nobody ended.
+/// Why a capture ended that the user did not end.
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum CaptureError {

@@ -1,4 +1,4 @@
-//! Where packets come from: the daemon, as a capture needs it.
+//! The source of packets: the daemon, as a capture needs it.
 
 use std::error::Error;
 use std::fmt;
@@ -13,7 +13,7 @@ use manylane_frame::vocabulary::{Point, PortId};
 pub use manylane_api::SNAP_MAX;
 pub use manylane_router::pcapng::Captured;
 
-/// A daemon that packets can be asked of.
+/// A daemon that gives packets.
 pub trait Server {
     /// Its ports, by number.
     fn ports(&self) -> Result<Vec<PortName>, OpenError>;
@@ -21,7 +21,7 @@ pub trait Server {
     /// Whether this is a filter.
     fn check_filter(&self, filter: &str) -> Result<(), OpenError>;
 
-    /// Begins a capture. From here on packets are copied, and lost when nobody fetches them.
+    /// Begins a capture. From here on packets are copied, and lost unless the source is read.
     fn open(&self, request: &Request) -> Result<Box<dyn Source>, OpenError>;
 }
 
@@ -49,16 +49,16 @@ pub struct Request {
     pub filter: Option<String>,
 }
 
-/// A running capture. It ends when this is dropped.
+/// A running capture, which ends when this is dropped.
 pub trait Source {
-    /// Hands over what waits, in order of time, without waiting itself: at most what was there at the call, and
-    /// less if told to stop. Returns whether there was anything.
+    /// Hands over what waits, in order of time, without waiting itself: at most what waited at the call, and
+    /// less if `see` breaks. Returns whether anything waited.
     fn receive(&mut self, see: &mut See<'_>) -> io::Result<bool>;
 
     /// Sleeps until something waits, `interrupt` can be read, or it is `until`; for ever without a time.
     fn wait(&mut self, until: Option<Instant>, interrupt: BorrowedFd<'_>) -> io::Result<Wake>;
 
-    /// What it has counted so far.
+    /// The counters so far.
     fn statistics(&mut self) -> Statistics;
 }
 
@@ -68,7 +68,7 @@ pub type See<'a> = dyn FnMut(&Captured<'_>) -> ControlFlow<()> + 'a;
 /// Why [`Source::wait`] came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// There is something to receive, or may be.
+    /// Packets wait, or may wait.
     Packets,
     /// The time has come.
     Time,
@@ -87,7 +87,7 @@ pub struct Statistics {
     pub lost: u64,
 }
 
-/// Why there is no capture. Each variant carries what the operator has to look at.
+/// Why no capture began. Each variant carries what the operator has to look at.
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum OpenError {
@@ -105,7 +105,7 @@ pub enum OpenError {
         /// The group whose members may.
         group: String,
     },
-    /// It has no port of this name.
+    /// The daemon has no port of this name.
     NoSuchPort {
         /// The name.
         name: String,
@@ -119,7 +119,7 @@ pub enum OpenError {
         /// What its compiler says.
         message: String,
     },
-    /// There is a filter, and no compiler for it.
+    /// The request has a filter, and this machine no compiler for it.
     NoLibpcap {
         /// What the dynamic linker says.
         message: String,

@@ -145,7 +145,7 @@ fn a_file_is_read_back_by_another_reader() {
         ..packet()
     };
     let sent = Captured { point: Point::Transmit, queue: 0, ..packet() };
-    // All paddings, and a port that nobody knew when the file began.
+    // All paddings, and a port that was unknown when the file began.
     let cut = |len: usize| Captured {
         bytes: &UDP[..len],
         port: PortId(9),

@@ -16,9 +16,9 @@ pub(super) struct Carrier<'a> {
     pub(super) source: IpAddr,
     pub(super) destination: IpAddr,
     protocol: IpNumber,
-    /// What there is of its payload.
+    /// The captured part of its payload.
     pub(super) bytes: &'a [u8],
-    /// How much there was on the wire, by the header.
+    /// The payload's length on the wire, by the header.
     pub(super) len: usize,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn ipv4(text: &mut String, ip: &LaxIpv4Slice<'_>, style: Style) -> fm
         destination: header.destination_addr().into(),
         protocol: payload.ip_number,
         bytes: payload.payload,
-        // Left to the device by whoever has it cut segments: then it is what is there.
+        // The sender of a segment to be cut leaves the length to the device: then all bytes here count.
         len: if total == 0 { payload.payload.len() } else { len },
     };
     let piece = header.is_fragmenting_payload().then(|| Piece {
@@ -100,7 +100,7 @@ pub(super) fn ipv6(
     let mut names = String::new();
     // `len` of the piece is known when all headers are.
     let len = total.saturating_sub(extensions.slice().len());
-    // Header by header, by what there is of them: etherparse's own walk (0.21) reads on behind the last.
+    // Header by header, in the captured bytes: etherparse's own walk (0.21) reads on behind the last.
     let (mut next, mut rest) = (header.next_header(), extensions.slice());
     while let [following, units, ..] = *rest {
         let (name, bytes) = match next {
@@ -108,7 +108,7 @@ pub(super) fn ipv6(
             IpNumber::IPV6_ROUTE_HEADER => ("RT ", (usize::from(units) + 1) * 8),
             IpNumber::IPV6_DESTINATION_OPTIONS => ("DSTOPT ", (usize::from(units) + 1) * 8),
             IpNumber::AUTHENTICATION_HEADER => ("AH ", (usize::from(units) + 2) * 4),
-            IpNumber::IPV6_FRAGMENTATION_HEADER => ("", 8), // It is told at the end.
+            IpNumber::IPV6_FRAGMENTATION_HEADER => ("", 8), // Written at the end.
             _ => break,
         };
         if let (IpNumber::IPV6_FRAGMENTATION_HEADER, Ok(fragment)) =

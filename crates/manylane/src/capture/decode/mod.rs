@@ -1,8 +1,8 @@
 //! What a packet is, in tcpdump's words, on one line.
 //!
-//! `etherparse` finds the headers; here they are only written. Of a packet that was cut by `-s` everything is
-//! told that is there, and then the header that is cut: `[|tcp]`. Lengths are what headers say, so that they are
-//! those of the packet on the wire. What a header contradicts itself in is told in brackets, too.
+//! `etherparse` finds the headers; here they are only written. Of a packet that was cut by `-s` the line has all
+//! that was captured, and then the header that is cut: `[|tcp]`. Lengths are what headers say, so that they are
+//! those of the packet on the wire. Where a header contradicts itself, the line says so in brackets, too.
 
 mod icmp;
 mod ip;
@@ -22,13 +22,13 @@ use etherparse::{
 
 use super::lines::Style;
 
-/// Writes what the frame `bytes` is, of which there were `len` on the wire.
+/// Writes what the frame `bytes` is, which had `len` bytes on the wire.
 pub(super) fn frame(text: &mut String, bytes: &[u8], len: u32, style: Style) {
     // A string takes everything.
     let _ = write_frame(text, bytes, len, style);
 }
 
-/// The bytes in front of the network header, as many of them as there are.
+/// The captured bytes in front of the network header.
 pub(super) fn link_len(bytes: &[u8]) -> usize {
     let Ok(packet) = LaxSlicedPacket::from_ethernet(bytes) else { return 0 };
     let tags: usize = packet.link_exts.iter().map(LaxLinkExtSlice::header_len).sum();

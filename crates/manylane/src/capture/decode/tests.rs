@@ -115,7 +115,7 @@ fn vlan(bytes: Vec<u8>, tags: &[[u8; 4]]) -> Vec<u8> {
     [&bytes[..12], &tags.concat(), &bytes[12..]].concat()
 }
 
-/// Whether tcpdump says the same.
+/// Whether these are tcpdump's words, too.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Words {
     Tcpdumps,
@@ -330,7 +330,7 @@ fn line(bytes: &[u8], len: usize, style: Style) -> String {
     text
 }
 
-/// Those that are cut were longer on the wire; tcpdump is told so, too.
+/// Packets that are cut were longer on the wire; tcpdump reads that length, too.
 fn wire_len(bytes: &[u8], told: &str) -> usize {
     let len = match told {
         _ if told.contains("ARP") || told.contains("[|arp]") => 42,

@@ -67,7 +67,7 @@ pub(in crate::capture) fn tcpdump(words: &[&str], file: &Path) -> Option<String>
     Some(String::from_utf8(output.stdout).unwrap())
 }
 
-/// Nothing where there is no tcpdump.
+/// Nothing without tcpdump on this machine.
 pub(in crate::capture) fn installed<T>(begun: io::Result<T>) -> Option<T> {
     match begun {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -151,14 +151,14 @@ pub(in crate::capture) enum Step {
     Packets(Vec<Captured<'static>>),
     /// Something happens while the capture sleeps.
     Do(Box<dyn FnMut()>),
-    /// It sleeps, and is woken.
+    /// The capture sleeps, and is woken.
     Wake(Wake),
-    /// It sleeps until its time has come.
+    /// The capture sleeps until its time has come.
     Sleep,
 }
 
 impl Script {
-    /// Each step is one look at the source; when there is none left, the daemon has gone.
+    /// Each step is one look at the source; when none is left, the daemon has gone.
     pub(in crate::capture) fn new(steps: Vec<Step>) -> Script {
         let packets = |step: &Step| if let Step::Packets(some) = step { some.len() } else { 0 };
         let filtered = steps.iter().map(packets).sum::<usize>() as u64;
@@ -203,7 +203,7 @@ impl Source for Running {
     fn receive(&mut self, see: &mut See<'_>) -> io::Result<bool> {
         let mut steps = self.steps.borrow_mut();
         let Some(Step::Packets(packets)) = steps.front() else { return Ok(false) };
-        // Who has had enough asks no more.
+        // A capture that has had enough reads no more.
         let _ = packets.iter().try_for_each(see);
         steps.pop_front();
         Ok(true)
