@@ -7,9 +7,9 @@
 //! | `Driver`   | our program in the driver       | IPv4, IPv6          |
 //! | `After`    | the kernel, after SIGKILL       | IPv6, IPv4          |
 //!
-//! The generator keeps its IP version, and goes on, when the forwarder changes. TCP and pings pass all along, over two
-//! other ports; on one or two cores TCP pauses while the accelerator copies the table. While the ledger is read, all
-//! traffic pauses.
+//! The generator keeps its IP version, and continues, when the forwarder changes. TCP and pings pass all along, over
+//! two other ports; on one or two cores TCP pauses while the accelerator copies the table. While the ledger is read,
+//! all traffic pauses.
 
 use std::fs;
 use std::net::IpAddr;
@@ -184,7 +184,7 @@ struct Act<'a> {
     generator: Option<(Version, SmallPackets)>,
     beside: Beside,
     scores: Scores,
-    /// TCP pauses while the accelerator copies the table: there are two cores at most, and small packets take one.
+    /// TCP pauses while the accelerator copies the table: of two cores at most, small packets take one.
     tcp_makes_room: bool,
     /// How long each version passes in each phase.
     each: Duration,

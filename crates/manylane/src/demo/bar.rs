@@ -17,7 +17,7 @@ pub(super) fn bar(part: f64, width: usize) -> String {
     bar
 }
 
-/// The same, filled up to its width.
+/// Such a bar, filled up to its width.
 pub(super) fn padded(part: f64, width: usize) -> String {
     format!("{:<width$}", bar(part, width))
 }

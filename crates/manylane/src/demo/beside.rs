@@ -11,7 +11,7 @@ use crate::terminal::table::count;
 use manylane_lab::ping::PATIENCE;
 use manylane_lab::{Crossing, EndlessTcp, Outcome, Pinger, SERVER_V4, SERVER_V6, TrafficError};
 
-/// Traffic that runs. It ends when dropped.
+/// Traffic that runs until it is dropped.
 pub(super) struct Beside {
     families: [Family; 2],
     since: Instant,
@@ -85,7 +85,7 @@ impl Beside {
         self.families.iter().for_each(|family| family.pings.lock().rests = rests);
     }
 
-    /// Pauses TCP, or resumes it. Pings go on.
+    /// Pauses TCP, or resumes it. Pings continue.
     pub(super) fn rest_tcp(&self, rests: bool) {
         self.families.iter().for_each(|family| family.tcp.rest(rests));
     }
@@ -117,7 +117,7 @@ impl Beside {
     }
 }
 
-/// A thread that pings, again and again. It ends when dropped.
+/// A thread that pings, again and again, until it is dropped.
 struct Pings {
     counts: Arc<Mutex<Counts>>,
     thread: Option<JoinHandle<()>>,
@@ -154,7 +154,7 @@ impl Pings {
         self.lock().is_over = true;
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            let _ = thread.join(); // It counts, and cannot panic.
+            let _ = thread.join(); // The thread counts, and cannot panic.
         }
     }
 }

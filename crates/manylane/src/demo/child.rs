@@ -46,7 +46,7 @@ impl Accelerator {
             }
             return Err(format!("`manylane accelerate` ended ({status}): {}", said.trim()));
         }
-        // It answers late while it copies a table, and not at all before its socket is there.
+        // The child answers late while it copies a table, and not at all before its socket is there.
         let client = self.client.clone().with_patience(MOMENT);
         let status = client.ask::<AcceleratorStatus>("/v1/daemon");
         Ok(status.is_ok_and(|status| status.lease.holds))
@@ -57,7 +57,7 @@ impl Accelerator {
         self.ask("/v1/accelerate/ports")
     }
 
-    /// Where every packet went that its programs have seen.
+    /// The fate of every packet that its programs have seen.
     pub(super) fn ledger(&self) -> Result<AcceleratedLedger, String> {
         self.ask("/v1/accelerate/ledger")
     }

@@ -1,4 +1,4 @@
-//! The ledger of the accelerated router: where every packet went that manylane saw.
+//! The ledger of the accelerated router: the fate of every packet that manylane saw.
 
 use std::collections::BTreeMap;
 use std::thread;

@@ -16,7 +16,7 @@
 //! | `beside.rs`      | its TCP and pings                                                 |
 //! | `child.rs`       | its `manylane accelerate`, a process to be killed                 |
 //! | `scores.rs`      | what it measures, as bars and in words                            |
-//! | `ledger.rs`      | where every packet went that was accelerated                      |
+//! | `ledger.rs`      | the fate of every packet that was accelerated                     |
 //! | `network.rs`     | the second act                                                    |
 //! | `traffic.rs`     | what its hosts send to each other, and what must be true of it    |
 //! | `memory.rs`      | the act in memory                                                 |
@@ -62,10 +62,10 @@ pub struct DemoOptions {
     /// Use in-process ports only: no privilege and no network namespaces needed
     #[arg(long)]
     pub memory: bool,
-    /// Let packets pass for so many seconds in each act
+    /// Let packets pass for N seconds in each act
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub seconds: Option<u64>,
-    /// Load so many routes at most, instead of the whole table of the Internet
+    /// Load at most N routes, instead of the whole table of the Internet
     #[arg(long, value_name = "N")]
     pub routes: Option<usize>,
 }
@@ -142,7 +142,7 @@ fn ended(stop: &Stop) -> Ending {
 enum NotHere {
     /// This machine, or this user, cannot have it: take another one.
     Unavailable(String),
-    /// It could be had, and failed.
+    /// The act could be had, and failed.
     Failed(DemoError),
 }
 

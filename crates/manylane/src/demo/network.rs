@@ -15,7 +15,7 @@ use manylane_router::control::Daemon;
 pub(super) fn run(lasts: Duration, stop: &Stop, screen: &mut Screen) -> Result<Ending, NotHere> {
     stop.begin(None);
     let lab = spin("making three hosts", screen, || Lab::three_hosts(LabOptions::default()))?;
-    // Traffic begins with the router: it does not first ask for seconds whether its addresses are its own.
+    // Traffic begins with the router: it does not first probe for seconds whether its addresses are its own.
     let more = "[neighbour]\nduplicate_detection = \"off\"\n".into();
     let options = RouterOptions { more, drivers: ["auto"; 2], ..RouterOptions::default() };
     let text = options.text();

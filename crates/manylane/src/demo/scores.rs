@@ -140,7 +140,7 @@ impl Scores {
         text
     }
 
-    /// What a whole bar stands for: five times what the kernel does, so that there is room to grow, or more.
+    /// What a whole bar stands for: five times what the kernel does, for room to grow, or more.
     fn full(&self) -> f64 {
         let all = self.phases.iter().flatten().flat_map(|score| score.packets).flatten();
         let kernel = self.phases[Phase::Kernel as usize];

@@ -38,7 +38,7 @@ impl Screen {
         if self.is_terminal { FRAME } else { LINE }
     }
 
-    /// How often to show something that lasts so long: a transcript has one line of it where two would say the same.
+    /// How often to show something that lasts so long: a transcript has one line of it where two would say one thing.
     pub(super) fn interval_of(&self, lasts: Duration) -> Duration {
         if !self.is_terminal && lasts < 2 * LINE { lasts } else { self.interval() }
     }
@@ -55,7 +55,7 @@ impl Screen {
         self.say(text);
     }
 
-    /// The same with one line and the time.
+    /// Concludes with one line and the time.
     pub(super) fn event(&mut self, line: &str) {
         let line = self.timed(line);
         self.conclude(&line);

@@ -23,7 +23,7 @@ struct Shared {
 
 #[derive(Clone, Copy, Default)]
 struct State {
-    /// The signal that came first, if one did. It ends this act and every later one.
+    /// The first signal, if one came: the end of this act and of every later one.
     signal: Option<u8>,
     /// The present act is over.
     is_over: bool,
@@ -101,7 +101,7 @@ impl Drop for Stop {
     fn drop(&mut self) {
         self.handle.close();
         if let Some(waiter) = self.waiter.take() {
-            let _ = waiter.join(); // It cannot have panicked: it only stores a number.
+            let _ = waiter.join(); // This thread only stores a number, and cannot have panicked.
         }
     }
 }
