@@ -73,7 +73,7 @@ pub(super) fn run(
         let fifo = said.fifo.as_ref().map(|path| has_reader(path)).transpose()?;
         let interrupt = Interrupt::by_signal()
             .map_err(|source| CaptureError::System { what: "signals", source })?;
-        // It writes no lines.
+        // This capture writes no lines.
         let outcome = plan.carry_out(server, &interrupt, Box::new(io::sink()), &mut io::sink());
         drop(fifo);
         return outcome;
