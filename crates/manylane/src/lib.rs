@@ -1,6 +1,6 @@
 //! The `manylane` command, and what it prints.
 //!
-//! | Room         | What it holds                                                        | May use                          |
+//! | Room         | Content                                                              | May use                          |
 //! |--------------|----------------------------------------------------------------------|----------------------------------|
 //! | [`cli`]      | the command line: options, and which room does what it says          | all below                        |
 //! | [`demo`]     | `manylane demo`: a router before and after, in namespaces or memory  | `tables`, `terminal`             |

@@ -163,8 +163,8 @@ struct Shown {
     together: Together,
 }
 
-/// Where stages were lost, the end of a packet may be one of them: after so many seconds without a stage there is
-/// nothing to wait for. No packet is held for longer.
+/// Where stages were lost, the end of a packet may be one of them: after this number of seconds without a
+/// stage the wait is over. No packet is held for longer.
 const SILENT_MAX: u32 = 8;
 
 impl Shown {
@@ -182,7 +182,7 @@ impl Shown {
         }
         self.silent = 0;
         match serde_json::from_str(line).map_err(Failure::Answer)? {
-            // Without a standard error there is nobody to tell, here and below.
+            // Without a standard error no reader is left, here and below.
             TraceLine::Armed => _ = writeln!(notes, "looking for packets; Ctrl-C ends it"),
             TraceLine::Lost { stages, packets } => (self.lost, self.found) = (stages, packets),
             TraceLine::Stage(stage) => {
@@ -218,7 +218,7 @@ impl Interrupt {
         let (raise, raised) = oneshot::channel();
         let wait = move || {
             if signals.forever().next().is_some() {
-                let _ = raise.send(()); // Nobody waits when the trace is over.
+                let _ = raise.send(()); // Nothing waits when the trace is over.
             }
         };
         let waiter = thread::Builder::new().name("signals".into()).spawn(wait)?;
@@ -244,7 +244,7 @@ impl Drop for Interrupt {
     fn drop(&mut self) {
         self.handle.close();
         if let Some(waiter) = self.waiter.take() {
-            let _ = waiter.join(); // It has nothing to panic about.
+            let _ = waiter.join(); // This thread has nothing to panic about.
         }
     }
 }

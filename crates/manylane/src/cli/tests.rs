@@ -167,7 +167,7 @@ fn what_is_accelerated_as_tables() {
     }
 }
 
-/// With one space wherever there are more.
+/// With one space in place of several.
 fn squeezed(text: &str) -> String {
     let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
     lines.collect::<Vec<_>>().join("\n") + "\n"
@@ -191,7 +191,7 @@ fn an_empty_table_says_so() {
     assert!(ledger.ends_with("\nEverything is accounted for.\n"), "{ledger}");
 }
 
-/// The largest numbers and longest names there can be: ugly, but inside the terminal.
+/// The largest possible numbers and the longest names: ugly, but inside the terminal.
 #[test]
 fn no_table_is_wider_than_100_columns() {
     let mut ports = Sample.ports();

@@ -1,8 +1,8 @@
 //! `manylane show ... --watch`: the same question again and again.
 //!
 //! On a terminal each answer takes the place of the one before; elsewhere they follow one another, with an empty
-//! line between tables, and a line for each with `--json`. Where there are counters by port, what they grew by in a
-//! second stands below. An interrupt is the way out, and no failure.
+//! line between tables, and a line for each with `--json`. Counters by port have their growth in a second
+//! below. An interrupt ends the watch, and is no failure.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Read};
@@ -25,7 +25,7 @@ pub(super) fn interval(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs_f64).ok_or("a number from 0.1 to 86400 is wanted".into())
 }
 
-/// Shows until it is interrupted, or there is nobody who asks or answers any more.
+/// Shows until it is interrupted, the reader has gone, or the daemon answers no more.
 pub(super) fn watch(
     client: &Client,
     question: &Question,
@@ -58,12 +58,12 @@ pub(super) fn watch(
             (false, true) => "",
             (false, false) => "\n",
         };
-        // A reader that has gone has had enough; `print` says the same, and there is no second try.
+        // A reader that has gone has had enough; then `print` fails, too, and a second try would.
         if print(&format!("{before}{text}")) != ExitCode::SUCCESS || reader_has_gone() {
             return ExitCode::SUCCESS;
         }
         is_first = false;
-        // By the clock of the beginning: so many rounds take so long, however long answers take.
+        // By the clock of the beginning: N rounds take N intervals, however long answers take.
         let next = begin + interval * round;
         if interrupted.wait(next.saturating_duration_since(Instant::now())) {
             return ExitCode::SUCCESS;
@@ -72,7 +72,7 @@ pub(super) fn watch(
     ExitCode::SUCCESS
 }
 
-/// Whether nobody reads the pipe that we write to.
+/// Whether the pipe that we write to has no reader.
 fn reader_has_gone() -> bool {
     let output = io::stdout();
     let mut polled = [rustix::event::PollFd::new(&output, rustix::event::PollFlags::empty())];
@@ -137,7 +137,7 @@ impl Watched<'_> {
 /// A counter: its title, its name in JSON, and whether it counts bytes.
 type Counter = (&'static str, &'static str, bool);
 
-/// What is counted of the things of a list, the first of which is what they are called by.
+/// The counters of the things in a list, and the column that names the things.
 struct Columns {
     title: &'static str,
     name: &'static str,

@@ -47,7 +47,7 @@ pub(crate) fn ports(ports: &[PortStatus]) -> String {
     format!("{set_up}{}{}\n{counters}{prepared}{faults}{copies}", chosen(ports), single(ports))
 }
 
-/// What a port's frames go through.
+/// The device under a port.
 fn device(port: &PortStatus) -> String {
     match &port.vlan {
         Some(vlan) => format!("{}, {}", vlan.port, vlan.tags),
@@ -93,7 +93,7 @@ fn faults(ports: &[PortStatus]) -> String {
     if rows.is_empty() { String::new() } else { format!("\n{}", lay_out(&titles, rows)) }
 }
 
-/// What became of copies, where there are any.
+/// What became of copies, where ports make any.
 fn copies(ports: &[PortStatus]) -> String {
     let of_port = |port: &PortStatus| {
         let copies = port.copies?;
@@ -347,7 +347,7 @@ fn places(ledger: &FrameLedger) -> String {
     lay_out(&["Frames", ">"], rows)
 }
 
-/// How many frames can be where, and how many there are.
+/// How many frames each place can hold, and how many frames exist.
 pub(crate) fn sum(lines: &[FrameLine], total: u64) -> String {
     let mut rows: Vec<_> = lines
         .iter()

@@ -73,7 +73,7 @@ pub(crate) fn steering(status: &SteeringStatus) -> String {
         )
 }
 
-/// Who receives: a worker for each queue.
+/// The workers that receive, one for each queue.
 fn queues(port: &PortSteeringStatus) -> String {
     let one = |queue: &QueueOwner| {
         let QueueOwner { queue, worker, moving_to } = queue;
@@ -95,7 +95,7 @@ fn exits(port: &PortSteeringStatus) -> String {
     port.transmit_queues.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Who forwards, and how many of the buckets.
+/// The workers that forward, and how many of the buckets each has.
 fn forwarders(port: &PortSteeringStatus) -> String {
     if port.buckets.is_empty() {
         return "who receives".into();

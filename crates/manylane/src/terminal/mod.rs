@@ -34,7 +34,7 @@ pub(crate) fn print(text: &str) -> ExitCode {
 
 /// Writes a line to standard error.
 pub(crate) fn complain(message: &dyn Display) {
-    // Without a standard error there is nobody left to tell.
+    // Without a standard error no reader is left.
     let _ = writeln!(io::stderr(), "{message}");
 }
 

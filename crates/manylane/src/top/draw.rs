@@ -51,7 +51,7 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, view: &View) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-/// Lines for each pane: what it wants if there is room; else each a fair part of it, and the first panes what the
+/// Lines for each pane: what it wants if all of them fit; else each a fair part of it, and the first panes what the
 /// others leave over.
 fn heights(panes: &[Pane], lines: usize) -> Vec<usize> {
     let wanted: Vec<usize> = panes.iter().map(|pane| FRAME + pane.rows.len().max(1)).collect();

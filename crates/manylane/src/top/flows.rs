@@ -1,4 +1,4 @@
-//! Which flows packets are of: a sample of those that come in, by the daemon's own trace, or by its programs.
+//! Which flows packets are of: a sample of the received packets, by the daemon's own trace, or by its programs.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -23,12 +23,12 @@ pub struct FlowAt {
     /// The ingress port.
     pub port: String,
     pub flow: String,
-    /// Who forwards it, or why it is the kernel's; empty where that is no question.
+    /// The forwarder of it, or why it is the kernel's; empty where that is no question.
     pub by: String,
 }
 
 impl Flows {
-    /// Counts one that came in by `port`, with these headers.
+    /// Counts a packet that `port` received, with these headers.
     pub fn add(&mut self, port: &str, headers: &str) {
         let flow = header::flow_in(headers).unwrap_or("no IP").to_owned();
         self.packets += 1;
@@ -82,7 +82,7 @@ pub fn sample(client: &Client) -> Result<Flows, String> {
     }
 }
 
-/// The same of an accelerator, which does that itself.
+/// Samples the flows of an accelerator, which takes the sample itself.
 pub fn accelerated(client: &Client) -> Result<Flows, String> {
     match client.post::<AcceleratedFlows>("/v1/accelerate/flows", &()) {
         Ok(sampled) => Ok(sampled.into()),

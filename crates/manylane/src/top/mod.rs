@@ -132,7 +132,7 @@ fn watch_keys(sender: Sender<Happening>) -> Result<(), Failure> {
             }
         }
     };
-    // It ends with the process: nothing wakes it from the terminal.
+    // This thread ends with the process: nothing wakes it from the terminal.
     thread::Builder::new().name("keys".into()).spawn(watch).map(drop).map_err(Failure::Start)
 }
 

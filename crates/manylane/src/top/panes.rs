@@ -16,7 +16,7 @@ pub struct Pane {
     /// The column that rows are sorted by, until the user says otherwise; by names, those of the first.
     pub order: usize,
     pub rows: Vec<Vec<Cell>>,
-    /// What is to be said of it, or why there are no rows.
+    /// What is to be said of it, or why it has no rows.
     pub note: String,
 }
 
@@ -35,7 +35,7 @@ pub enum Cell {
 /// What is said above all panes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Head {
-    /// Who answers.
+    /// The daemon that answers.
     pub daemon: String,
     /// All of it in a line.
     pub totals: String,

@@ -1,4 +1,4 @@
-//! [`Sampler`]: asks the daemon again and again, on a thread of its own.
+//! [`Sampler`]: queries the daemon again and again, on a thread of its own.
 
 use std::io;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub struct Sample {
     pub of: Of,
 }
 
-/// Of which daemon it is.
+/// The answers, by the kind of daemon.
 #[derive(Clone, Debug)]
 pub enum Of {
     /// `manylane run`.
@@ -59,7 +59,7 @@ pub struct Accelerator {
     pub flows_trouble: Option<String>,
 }
 
-/// Asks for everything once.
+/// Queries everything once.
 pub fn take(client: &Client) -> Result<Sample, ClientError> {
     #[derive(Deserialize)]
     struct Kind {
@@ -95,7 +95,7 @@ pub fn take(client: &Client) -> Result<Sample, ClientError> {
     Ok(Sample { at, of: Of::Forwarder(Box::new(forwarder)) })
 }
 
-/// How often the daemon is asked.
+/// How often to query the daemon.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
     /// Each time after so long.
@@ -104,13 +104,13 @@ pub enum Pace {
     Paused,
 }
 
-/// The thread that asks. It ends when this is dropped, after the answer that it waits for.
+/// The thread that queries; when this is dropped, the thread ends after the answer that it waits for.
 pub struct Sampler {
     pace: Sender<Pace>,
 }
 
 impl Sampler {
-    /// Asks the daemon at `socket`, and sends what it says.
+    /// Queries the daemon at `socket`, and sends each answer to `answers`.
     pub fn start(
         socket: &Path,
         interval: Duration,
@@ -119,7 +119,7 @@ impl Sampler {
         let client = Client::new(socket);
         let (pace, paces) = mpsc::channel();
         let work = move || {
-            // A first rate soon: there was one sample before this.
+            // A first rate soon: one sample was taken before this.
             let mut pace = Pace::Every(interval.min(SOON));
             let mut next = Pace::Every(interval);
             loop {
@@ -147,7 +147,7 @@ impl Sampler {
 
     /// Asks at this pace from now on.
     pub fn set_pace(&self, pace: Pace) {
-        let _ = self.pace.send(pace); // It ends only after this.
+        let _ = self.pace.send(pace); // The thread ends only after this.
     }
 }
 

@@ -5,7 +5,7 @@
 //! |-------------|---------------------------------------------------------------|
 //! | 0           | all interfaces looked at could be accelerated                 |
 //! | 1           | something keeps packets of one in the kernel                  |
-//! | 2           | there is no such interface, or it cannot be looked at         |
+//! | 2           | no such interface exists, or it cannot be looked at           |
 
 mod sockets;
 
@@ -60,10 +60,10 @@ pub(super) fn run(options: &DoctorOptions) -> ExitCode {
 struct Examination {
     #[serde(flatten)]
     standing: Standing,
-    /// `None` where it was not asked for, or packet sockets were refused.
+    /// `None` without the option, or where packet sockets were refused.
     #[serde(flatten)]
     sockets: Option<Finding>,
-    /// Why there is nothing of packet sockets.
+    /// Why nothing is said of packet sockets.
     #[serde(skip_serializing_if = "Option::is_none")]
     packet_sockets_error: Option<String>,
 }
@@ -141,7 +141,7 @@ fn row(standing: &&Standing) -> Vec<String> {
     ]
 }
 
-/// What there is to say of an interface, each with what that does.
+/// The findings on an interface, each with its effect.
 fn findings(
     standing: &Standing,
     is_meant: impl Fn(&Reason) -> bool + Copy,

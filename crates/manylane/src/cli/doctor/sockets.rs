@@ -1,4 +1,4 @@
-//! What packet sockets wait for on this machine, and what who captures can do about it.
+//! What packet sockets wait for on this machine, and what an operator who captures can do about it.
 
 use std::fmt;
 use std::io;
@@ -27,10 +27,10 @@ struct Row {
     close_us: f64,
 }
 
-/// Why there is nothing to say.
+/// Why nothing was measured.
 #[derive(Debug)]
 pub(super) enum SocketsError {
-    /// There is no such interface, or the kernel does not tell.
+    /// No such interface exists, or the kernel does not tell.
     Interface(InterfaceError),
     /// Packet sockets were refused.
     Refused { interface: String, source: io::Error },
