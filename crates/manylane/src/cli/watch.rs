@@ -58,7 +58,7 @@ pub(super) fn watch(
             (false, true) => "",
             (false, false) => "\n",
         };
-        // A reader that has gone has had enough; then `print` fails, too, and a second try would.
+        // A reader that has gone has had enough: `print` counts that as success, too. Nothing is tried a second time.
         if print(&format!("{before}{text}")) != ExitCode::SUCCESS || reader_has_gone() {
             return ExitCode::SUCCESS;
         }
