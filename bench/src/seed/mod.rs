@@ -25,7 +25,7 @@ pub struct Plan {
     /// The two cores to run on; without them, the last two
     #[arg(long, num_args = 2, value_names = ["CORE", "CORE"])]
     pub cores: Option<Vec<usize>>,
-    /// With `neighbour`: so many frames by each way besides, such as the source's 160000000
+    /// With `neighbour`: this number of frames by each way besides, such as the source's 160000000
     #[arg(long)]
     frames: Option<u64>,
     /// With `handoff`: between veth devices beside the kernel's forwarding, and TCP; as root
@@ -34,7 +34,7 @@ pub struct Plan {
     /// With `all`: a page with a plot for each mechanism
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// With `handoff`: only the first so many regimes, for a profiler
+    /// With `handoff`: only this number of regimes, from the first, for a profiler
     #[arg(long)]
     scenes: Option<usize>,
     /// The child that `frame` starts

@@ -6,13 +6,13 @@
 //! | `quiescent_gp_ns`      | the same while a writer starts grace periods as fast as it can        |
 //! | `offline_online_ns`    | leaving and returning, without a writer                                |
 //! | `retire_ns`            | 64 indices retired, one `quiescent`, what is over reclaimed; for each |
-//! | `retire_box_ns`        | the same with 64-byte boxes, made and freed, a reader beside it (`_r1`) |
-//! | `epoch_defer_ns`       | the same with crossbeam-epoch: 64 boxes deferred under one pin        |
+//! | `retire_box_ns`        | 64-byte boxes instead, made and freed, a reader beside it (`_r1`)     |
+//! | `epoch_defer_ns`       | crossbeam-epoch instead: 64 boxes deferred under one pin              |
 //! | `epoch_defer_flush_ns` | and a `flush` after them: it frees little by itself (see below)       |
 //! | `box_ns`               | making and freeing such boxes alone: part of the two above            |
 //! | `epoch_pin_ns`         | what crossbeam-epoch has instead of `quiescent`: pin and unpin        |
 //! | `synchronize_*_ns_r*`  | 20,000 in a row beside a reader that turns every 0, 1 or 10 us        |
-//! | `ticket_*_ns_r*`       | the same by `start` and `is_over`: never gives up the core            |
+//! | `ticket_*_ns_r*`       | `start` and `is_over` instead: never gives up the core                |
 //! | `limbo_*`              | a writer that never pauses, a reader that turns every 10 us           |
 //! | `epoch_garbage_max*`   | the same writer and reader with crossbeam-epoch, without and with `flush` |
 //!
@@ -21,7 +21,7 @@
 //!
 //! crossbeam-epoch looks for what it can free at every 128th pin, and then at 8 bags of 64 objects: 64
 //! deferred under each pin are more than that. `flush` looks at once. Its `Guard::defer` of a box is
-//! `defer_destroy` of the same without `unsafe`.
+//! `defer_destroy` of that box without `unsafe`.
 //!
 //! Not measured here: more than one reader, readers that sleep.
 //!
@@ -299,7 +299,7 @@ fn beside_a_reader(
     )
 }
 
-/// The same for crossbeam-epoch: the second thread is pinned for `gap`, again and again.
+/// As `beside`, for crossbeam-epoch: the second thread is pinned for `gap`, again and again.
 fn beside_a_pinned_one(
     bench: &mut Bench,
     gap: Duration,
@@ -327,7 +327,7 @@ fn beside<P: Sync>(
     })
 }
 
-/// Turns until told to stop: what `begin` gives is held for `gap`, and goes to `end`.
+/// Turns until `stop` is set: what `begin` gives is held for `gap`, and goes to `end`.
 #[inline(always)]
 fn turn<G>(
     lap: &Lap<'_>,

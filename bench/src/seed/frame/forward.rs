@@ -1,8 +1,8 @@
-//! The same, inside a forwarding worker: what the memory of packets is of the whole.
+//! These designs inside a forwarding worker: what share of the whole the memory of packets is.
 //!
 //! A worker of the product forwards between two memory ports with a full table, destinations drawn
-//! inside announced prefixes. With `manylane` that is all. With the others the same worker does the
-//! same, and for each frame that it receives, the device takes memory as their scheme has it, and gives it back
+//! inside announced prefixes. With `manylane` that is all. With the others that worker forwards
+//! too, and for each frame that it receives, the device takes memory as their scheme has it, and gives it back
 //! when the frame has left. Of that memory only the head is touched, which is to their advantage; the frame itself still
 //! comes from the pool, which is not, and costs what `manylane_ns` says.
 //!

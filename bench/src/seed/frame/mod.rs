@@ -6,17 +6,17 @@
 //! | name               | head and metadata                      | data                                |
 //! |--------------------|----------------------------------------|-------------------------------------|
 //! | `before`           | 256 bytes of glibc's allocator, tuned  | 2 KiB of it                         |
-//! | `before_untuned`   | the same as it comes, in a process of its own | the same                     |
-//! | `hotlist128`       | the thread's list of so many, over it  | a fixed frame of 1514 bytes of it   |
-//! | `hotlist1024`      | the source's fix                       | the same                            |
-//! | `snmalloc`, `mimalloc` | as `before`, by these allocators   | the same                            |
+//! | `before_untuned`   | `before`, not tuned, in a process of its own | as `before`                   |
+//! | `hotlist128`       | the thread's list of 128, over it      | a fixed frame of 1514 bytes of it   |
+//! | `hotlist1024`      | the source's fix                       | as `hotlist128`                     |
+//! | `snmalloc`, `mimalloc` | as `before`, by these allocators   | as `before`                         |
 //! | `manylane`         | the frame's line of metadata           | the frame                           |
 //! | `manylane_bare`    | untouched, as in DPDK's mempool        | the frame                           |
 //!
 //! Each has `_ns` (one core) and `_cross_ns`, nanoseconds a packet, at 1, 32 and 64 frames a call with 64 outstanding
 //! (`_b1`, ...) and at up to 32 frames a call with 1 to 4096 outstanding (`_o1`, ...); without a suffix it is 32 frames
 //! a call and 64 outstanding. On one core, as many frames as are outstanding are taken call by call, then given back
-//! call by call. Across, outstanding is the ring's length; beside what it holds, each side has one call's frames in
+//! call by call. Across, outstanding is the ring's length; beside its frames, each side has one call's frames in
 //! hand. DPDK's programs use 2048 (`_o2048`). `_jumbo` is packets of 9000 bytes, by one call each.
 //!
 //! `gain` is `before` over `manylane`, round by round; `forward.rs` puts the same into a forwarding worker.
@@ -72,7 +72,7 @@ const JUMBO_LEN: usize = 9000;
 /// What manylane is divided into, and how that ratio's name begins.
 const OTHERS: [(&str, &str); 3] =
     [("", "before"), ("snmalloc_", "snmalloc"), ("mimalloc_", "mimalloc")];
-/// There are two hundred in a round.
+/// A round has two hundred slices.
 const SLICE: Duration = Duration::from_millis(30);
 
 pub fn run(plan: &Plan, output: &Output) -> Result {

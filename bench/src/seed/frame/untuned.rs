@@ -1,8 +1,8 @@
 //! The allocator as it comes, in a process of its own: tuning is for a whole process.
 //!
 //! The child is this program, and measures the row that its parent names, one at a time, while the parent waits; so
-//! both are interleaved. A line with the row's number goes in, a line with two figures, or `-` for one that was
-//! disturbed, comes out. The child ends when its input does.
+//! both are interleaved. The child reads a line with the row's number, and writes one with two figures, or `-` for one
+//! that was disturbed. The child ends when its input does.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -56,7 +56,7 @@ impl Drop for Untuned {
 pub fn serve(plan: &Plan) -> Result {
     let mut bench = Bench::new(&plan.cores, plan.pace.quick)?;
     bench.shorten(SLICE);
-    // It gives memory back to the system and has it anew, milliseconds at a time.
+    // The allocator gives memory back to the system and takes it anew, milliseconds at a time.
     bench.allow_pauses();
     for line in io::stdin().lines() {
         let row = line?.parse().ok().and_then(|number: usize| ROWS.get(number));

@@ -6,10 +6,10 @@ use super::Row;
 use super::scheme::Scheme;
 use crate::prelude::*;
 
-/// At most so many frames at a time without a look at the clock: with an allocator that asks the kernel
+/// The most frames at a time without a look at the clock: with an allocator that calls the kernel
 /// for each, more would seem a pause.
 const STRETCH: usize = 64;
-/// The giving side looks after so many attempts that found nothing, and about so often.
+/// The giving side looks after this number of attempts that found nothing, and about once in [`BETWEEN_LOOKS`].
 const IDLE_LOOKS: usize = 256;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 
@@ -28,7 +28,7 @@ pub fn on_one_core<S: Scheme>(scheme: &mut S, row: &Row, lap: &Lap<'_>) -> Share
 }
 
 fn singly<S: Scheme>(scheme: &mut S, row: &Row, lap: &Lap<'_>) -> Share {
-    assert_eq!(row.outstanding, BATCH_MAX, "one a call is asked with 64 outstanding");
+    assert_eq!(row.outstanding, BATCH_MAX, "one a call is measured with 64 outstanding");
     let mut held: [Option<S::Frame>; BATCH_MAX] = array::from_fn(|_| None);
     lap.run_of(BATCH_MAX as u64, || {
         for place in black_box(&mut held) {
@@ -53,7 +53,7 @@ fn in_calls<S: Scheme>(scheme: &mut S, row: &Row, lap: &Lap<'_>) -> Share {
             }
         })
     } else {
-        // One half of so many operations at a time: taking, until all are out, then giving back.
+        // One half of a stretch at a time: taking, until all are out, then giving back.
         let mut next = 0;
         let mut taking = true;
         lap.run_of((calls * row.bulk / 2) as u64, || {
@@ -119,7 +119,7 @@ pub fn take<S: Scheme>(scheme: &mut S, row: &Row, between: &Between<S>, lap: &La
         }),
         bulk => lap.run_of(bulk as u64, || {
             black_box(&mut *scheme).take_into(&mut batch, bulk);
-            // Both sides move multiples of `bulk`, of which the ring's length is one.
+            // Both sides move multiples of `bulk`, as the ring's length is.
             while producer.free() < bulk {}
             let pushed = producer.push_all(&mut S::drain(&mut batch));
             assert_eq!(pushed, bulk, "the ring has room");

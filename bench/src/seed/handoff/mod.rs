@@ -7,7 +7,7 @@
 //! |-------------------|---------------------------------------------------------------------------------|
 //! | `one_core`        | one worker receives and forwards                                                |
 //! | `spliced`         | the source's: one core receives, and splices lists to the other's locked queue, which forwards all |
-//! | `spliced_by_flow` | the same with manylane's steering: the receiver keeps a share of the flows      |
+//! | `spliced_by_flow` | `spliced` with manylane's steering: the receiver keeps a share of the flows      |
 //! | `handoff`         | manylane's rings                                                                |
 //! | `ideal`           | two workers, a queue for each                                                   |
 //!
@@ -16,7 +16,7 @@
 //!
 //! | figure                              | what                                                          |
 //! |-------------------------------------|---------------------------------------------------------------|
-//! | `<name>_mpps`                       | forwarded when there is always something to receive           |
+//! | `<name>_mpps`                       | forwarded while the receiver always has frames to receive     |
 //! | `gain`, `spliced_gain`, `spliced_by_flow_gain`, `ideal_gain` | over `one_core`                      |
 //! | `of_ideal`                          | `handoff` over `ideal`                                        |
 //! | `share`                             | part of the frames that `handoff` hands on                    |
@@ -30,8 +30,8 @@
 //! | `refused`                           | packets that found no place between the workers, for each one forwarded, in the `_mpps` row |
 //! | `moving_mpps`, `moving_over_still`  | `handoff` while hundreds of buckets are wanted elsewhere every 2 ms |
 //! | `moves_per_s`                       | buckets that went there: an error if none did                 |
-//! | `<name>_reordered`                  | frames that came late (RFC 4737), in all of a row's slices: an error unless 0; `order.rs` says how |
-//! | `<name>_duplicated`                 | frames that came twice: an error unless 0                     |
+//! | `<name>_reordered`                  | late frames (RFC 4737), in all of a row's slices: an error unless 0; `order.rs` says how |
+//! | `<name>_duplicated`                 | frames received twice: an error unless 0                      |
 //! | `reordering_n_max`, `reordering_extent_max` | of all rows                                           |
 //!
 //! Figures that end in `_heavy` have 300 ns more for each frame, at the worker that forwards it, alike for all: the
@@ -86,7 +86,7 @@ pub fn run(plan: &Plan, output: &Output) -> Result {
     measure(plan, &Prefixes::synthetic(), output)
 }
 
-/// The same with another table.
+/// Measures with another table.
 pub fn measure(plan: &Plan, prefixes: &Prefixes, output: &Output) -> Result {
     output.note(&format!(
         "{} IPv4 prefixes, 64-byte frames, random destinations; one queue, two cores",
@@ -235,7 +235,7 @@ impl<W: FnMut(&Pool, &mut [Frame], Run) + Send> Lab<'_, W> {
         Ok(self.slice_with(bench, which, (arrival, mix), part, |_| ())?.0)
     }
 
-    /// The same, and what was counted in the attempt that counts.
+    /// As `slice`, and what was counted in the attempt that counts.
     fn slice_with(
         &self,
         bench: &mut Bench,
@@ -394,7 +394,7 @@ impl<W: FnMut(&Pool, &mut [Frame], Run) + Send> Lab<'_, W> {
         Ok(best.map_or(around, |(share, _)| share))
     }
 
-    /// Buckets with that share of the frames, as far as there are such.
+    /// Buckets with that share of the frames, as far as such buckets exist.
     fn buckets(&self, mix: Mix, share: f64) -> [bool; BUCKETS] {
         let shares = self.ground.traffic.shares(mix);
         let mut order: [usize; BUCKETS] = std::array::from_fn(|bucket| bucket);

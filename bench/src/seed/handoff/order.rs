@@ -9,7 +9,7 @@
 //! |--------------------------|-------------------------------------------|-------------------------------|
 //! | `claims`, by bucket      | its worker, when the bucket moves to it   | every worker, for each packet |
 //! | `last`, by bucket        | its worker, for each packet               | a worker that the bucket moves to |
-//! | `past`: the last packets | its worker                                | the same, when one is late    |
+//! | `past`: the last packets | its worker                                | its worker, when one is late  |
 //!
 //! As in `generate/order.rs` of manylane-net, which says why the last claim has the highest number, and what this leans
 //! on.
@@ -30,15 +30,15 @@ pub struct Order {
     next: usize,
 }
 
-/// What there is to say of a packet that is not simply the next.
+/// The verdict on a packet that is not simply the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// It is where it should be, and its bucket was another worker's.
+    /// The packet is where it should be, and its bucket was another worker's.
     Moved,
     /// Later ones came before it: `n` of them directly (RFC 4737 §5.2, n-reordering), and the first of them
     /// `extent` packets ago (§4.2.2). At least 1 each, also where another worker had the later one.
     Reordered { n: u64, extent: u64 },
-    /// It came before.
+    /// The packet was received before.
     Duplicated,
 }
 

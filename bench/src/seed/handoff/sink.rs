@@ -6,9 +6,9 @@ use crate::histogram;
 use crate::prelude::*;
 use crate::traffic::Reading;
 
-/// What a sink counts: frames that came late (RFC 4737) ...
+/// What a sink counts: late frames (RFC 4737) ...
 pub const REORDERED: usize = 0;
-/// ... frames that came again ...
+/// ... frames received again ...
 pub const DUPLICATED: usize = 1;
 /// ... buckets that had been another worker's ...
 pub const MOVES: usize = 2;
@@ -17,7 +17,7 @@ pub const N_REORDERING: usize = 3;
 /// See [`N_REORDERING`].
 pub const EXTENT: usize = 4;
 
-/// One frame in so many has its lateness counted, so that this costs next to nothing.
+/// One frame in this number has its lateness counted, so that this costs next to nothing.
 const SAMPLED: u64 = 8;
 
 /// What a sink counts, for other threads.
@@ -69,7 +69,7 @@ fn count(counters: &mut Counters, found: Found) {
     }
 }
 
-/// So many steps, each of which needs the one before: nothing runs beside them but what little of the next
+/// `steps` steps, where each needs the one before: nothing runs beside them but what little of the next
 /// frame does not need their result.
 #[inline(never)]
 pub fn work(mut state: u64, steps: u64) -> u64 {

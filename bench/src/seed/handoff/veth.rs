@@ -9,7 +9,7 @@
 //! | `veth_kernel_rps_mpps` | the kernel, by RPS: to the first core, or to both, whichever was faster in the first round |
 //! | `veth_kernel_threaded_mpps` | the kernel, without RPS: its receive polling in a thread on the first core |
 //! | `veth_one_worker_mpps` | manylane's worker that receives, by AF_XDP                                 |
-//! | `veth_handoff_mpps`    | the same, which hands `veth_share` of the flows on to a worker on the last core, beside the generator: the best of those tried in the first round |
+//! | `veth_handoff_mpps`    | that worker, which hands `veth_share` of the flows on to a worker on the last core, beside the generator: the best of those tried in the first round |
 //!
 //! `veth_gain` is `veth_handoff_mpps` over the first, `veth_threaded_gain` over the second; `veth_one_worker_gain` is
 //! `veth_one_worker_mpps` over the first. In the same daemon, TCP by iperf3, one connection and eight, while buckets
@@ -136,7 +136,7 @@ fn steer(network: &Network, way: Kernel) -> Done {
     Ok(())
 }
 
-/// The kernel's threads that poll this interface. They are named `napi/<interface>-<number>`; so may be those of
+/// The kernel's threads that poll this interface, named `napi/<interface>-<number>`. So may be those of
 /// an interface elsewhere, which then run on that core as well.
 fn napi_threads(interface: &str) -> io::Result<Vec<u32>> {
     let name = format!("napi/{interface}-");

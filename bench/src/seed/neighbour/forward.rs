@@ -1,7 +1,7 @@
-//! The same inside forwarding workers: what share of the whole a neighbour's header is.
+//! These designs inside forwarding workers: what share of the whole a neighbour's header is.
 //!
-//! Each thread turns a worker of the product, between two memory ports, over one set of tables; all frames go to one
-//! destination. With `manylane` that is all. With the others the same worker does the same, and for each frame makes
+//! Each thread turns a worker of the product, between two memory ports, over one set of tables; all frames have one
+//! destination. With `manylane` that is all. With the others that worker forwards too, and for each frame makes
 //! the neighbour's header as the old design did besides, and throws it away. The product's own header is still made,
 //! too: that costs what `manylane_ns` says, 1 to 2 ns.
 //!
@@ -15,7 +15,7 @@
 //! | figures      | frames a step | the old header                                     | what that favours |
 //! |--------------|---------------|-----------------------------------------------------|-------------------|
 //! | `forward_`   | 64            | for all of a batch, one after the other, as it leaves: a core that has the lines keeps them for some frames, and while the other does another step no core wants them | `before`, `nocache`: the old design did not batch it |
-//! | `..._b1`     | 1             | once in each frame's own pass through check, lookup and rewrite, as in the kernel; the device's part is still a batch's | neither: all three do the same, and what a batch saves is in none |
+//! | `..._b1`     | 1             | once in each frame's own pass through check, lookup and rewrite, as in the kernel; the device's part is still a batch's | neither: all three are alike, and what a batch saves is in none |
 //!
 //! `forward_gain` is of the first, the product as it is with the old header in the form that costs it least.
 //! `forward_gain_b1` is of the second, the old design's order of work. In none is a frame's old work made larger than
@@ -44,7 +44,7 @@ pub struct Lanes {
     lanes: Vec<Mutex<Lane>>,
 }
 
-/// How the old design makes a header; false when there is no such neighbour.
+/// How the old design makes a header; false when the table has no such neighbour.
 type Old = fn(&Table, u32, &mut [u8; 14]) -> bool;
 
 impl Forwarding {

@@ -11,7 +11,7 @@
 //!
 //! `baseline/neighbour.rs` has the first two. All three do the same besides, in the same loop. Frames
 //! are 2048 bytes apart, as in a region, so that all of a thread's lie in two sets of the first-level cache
-//! (32 KiB in 8 ways: 16 lines for 64 frames) and come from the second. That is part of every row,
+//! (32 KiB in 8 ways: 16 lines for 64 frames) and come from the second. The second-level cache is part of every row,
 //! and of `fresh_ns`, which is the writing of the frames alone.
 //!
 //! | figure                               | what                                                      |
@@ -19,7 +19,7 @@
 //! | `<name>_ns_1t`, `<name>_ns`          | a frame with one thread, with two (elapsed x threads / frames) |
 //! | `<name>_cpu_ns_1t`, `<name>_cpu_ns`  | CPU time of all threads for it                            |
 //! | `nocache_gain`, `manylane_gain`      | `before` over it, two threads; `_1t`: one                 |
-//! | `manylane_gain_net`                  | the same, `fresh_ns` taken off both                       |
+//! | `manylane_gain_net`                  | `manylane_gain`, `fresh_ns` taken off both                |
 //! | `scaling_2`                          | frames of two threads for each of twice one thread's      |
 //! | `forward_...`, `forward_..._b1`      | all of these of the whole forwarding path, by batches and frame by frame (`forward.rs` says what each favours) |
 //! | `changing_ns`                        | `manylane` while another thread changes the address       |
@@ -50,7 +50,7 @@ use crate::threads::cpu_time;
 use crate::traffic::{DESTINATION, FRAME_LEN, ipv4_template};
 use forward::Forwarding;
 
-/// Measures and prints; with `frames`, so many by each design besides.
+/// Measures and prints; with `frames`, sends that number by each design besides.
 pub fn run(plan: &Plan, frames: Option<u64>, output: &Output) -> Result {
     // The child's figures, which are exact.
     for (name, lines) in scale::counted(plan.pace.quick, Some("neighbour"))?.others() {
@@ -182,7 +182,7 @@ struct Frames {
     template: [u8; FRAME_LEN],
 }
 
-/// 2048 bytes, of which the packet takes a line behind the headroom.
+/// 2048 bytes. The packet takes a line of them, behind the headroom.
 #[repr(align(64))]
 struct Slot([u8; 2048]);
 
@@ -194,7 +194,7 @@ impl Frames {
         Frames { slots, template: ipv4_template(DESTINATION, FRAME_LEN).0 }
     }
 
-    /// Writes each frame, and lets it go out.
+    /// Writes each frame, and gives it to `go`.
     #[inline(always)]
     fn each(&mut self, mut go: impl FnMut(&mut [u8; 34])) {
         for Slot(slot) in &mut self.slots {
@@ -266,7 +266,7 @@ impl Frames {
         expected[6..12].copy_from_slice(&OURS);
         age(expected.first_chunk_mut().expect("it is longer"));
         for head in self.heads() {
-            assert_eq!(head[..], expected[..34], "the frame goes to the neighbour");
+            assert_eq!(head[..], expected[..34], "the frame has the neighbour's header");
         }
     }
 }
@@ -376,7 +376,7 @@ impl Way for Manylane {
     }
 }
 
-/// So many frames by each design, half of them by each thread.
+/// `frames` frames by each design, half of them by each thread.
 fn whole_run(
     plan: &Plan,
     frames: u64,

@@ -10,9 +10,9 @@
 //! | figure             | the count                         | and the facts                              |
 //! |--------------------|-----------------------------------|--------------------------------------------|
 //! | `e2e_cas_shared_ns`| increment unless zero, in a loop  | on its line, as in the kernel's `dst_entry` |
-//! | `e2e_cas_split_ns` | the same                          | on lines of their own                      |
-//! | `e2e_rcuref_ns`    | `RcuRef`: the product's `DstRef`  | the same                                   |
-//! | `e2e_guard_ns`     | none: the receiver looks up again | the same                                   |
+//! | `e2e_cas_split_ns` | as `e2e_cas_shared_ns`            | on lines of their own                      |
+//! | `e2e_rcuref_ns`    | `RcuRef`: the product's `DstRef`  | on lines of their own                      |
+//! | `e2e_guard_ns`     | none: the receiver looks up again | on lines of their own                      |
 //!
 //! Elapsed time x threads / frames received. `e2e_layout_gain` is what the split alone brings,
 //! `e2e_count_gain` what the count alone does, `end_to_end_gain` both together, and `uncounted_gain`
@@ -104,7 +104,7 @@ impl EndToEnd {
 trait Keep: Sync {
     type Held: Send;
 
-    /// Under the sender's guard: what the packet must fit, and what goes along.
+    /// Under the sender's guard: what the packet must fit, and what the frame carries along.
     fn hold(&self, guard: Guard<'_>, id: Index<'_, Mark>) -> (u32, Self::Held);
 
     /// Under the receiver's guard: the port.
@@ -232,7 +232,7 @@ impl<H: Send> Pair<H> {
     }
 }
 
-/// Frames that are left in the rings return to their pools. (Their references stay: no code reads how many there are.)
+/// Frames that are left in the rings return to their pools. (Their references stay: no code reads their number.)
 impl<H: Send> Drop for Pair<H> {
     fn drop(&mut self) {
         for ends in &mut self.0 {

@@ -1,14 +1,14 @@
 //! What does a reference cost, by the way it is counted?
 //!
 //! A pair is a `get` and a `put` of an object that lives, whose answers are looked at. Alone, and with a
-//! second thread doing the same to the same count (`_contended`: elapsed time x threads / pairs).
+//! second thread doing so to that very count (`_contended`: elapsed time x threads / pairs).
 //!
 //! | figure                    | pair                                                               |
 //! |---------------------------|--------------------------------------------------------------------|
 //! | `cas_ns`                  | increment unless zero by compare-and-swap, as `atomic_inc_not_zero` |
 //! | `rcuref_ns`               | `RcuRef`; a guard and a `quiescent` for each 64, as in a turn        |
 //! | `fetch_add_pair_ns`       | an addition and a subtraction: the floor                           |
-//! | `inc_dec_pair_ns`         | the same, answers not looked at                                    |
+//! | `inc_dec_pair_ns`         | `fetch_add_pair_ns`, answers not looked at                         |
 //! | `debt_ns`                 | `DebtRef`                                                          |
 //! | `weakshared_upgrade_ns`   | `WeakShared::upgrade` and drop                                     |
 //! | `arc_upgrade_ns`          | `std::sync::Weak::upgrade` and drop                                |
@@ -19,8 +19,8 @@
 //! | `layout_*`                | four read-mostly fields beside a count, on its line and on their own |
 //! | `e2e_*`, `end_to_end_gain`, `uncounted_gain` | what all this is of the whole (`end_to_end.rs`)    |
 //!
-//! There are two floors because x86 can add without giving back what was there: enough for `sticky`,
-//! which asks the processor's flags (`lock inc`), but not for `rcuref` and `debt`, whose slow paths go on
+//! Two floors stand because x86 can add without giving back what was there: enough for `sticky`,
+//! which asks the processor's flags (`lock inc`), but not for `rcuref` and `debt`, whose slow paths continue
 //! with the value (`lock xadd`).
 //!
 //! `std`'s own failures cannot be seen: `arc_failed_per_op` is of a twin. The counts without a loop have none to fail.
@@ -98,7 +98,7 @@ const RATIOS: [[&str; 3]; 17] = [
 ];
 
 /// One object of each kind, each with one reference more than the threads take. A count is the first word of 128 bytes
-/// of its own; so are those in the blocks of `Arc` and `Shared`, whose value asks for as much.
+/// of its own; so are those in the blocks of `Arc` and `Shared`, whose value requires as much.
 struct Lab {
     cas: CacheAligned<CasRef>,
     rcuref: Guarded,
@@ -319,7 +319,7 @@ struct OnTwoLines {
     fields: CacheAligned<Fields>,
 }
 
-/// Readers of the fields beside get and put of the count: in another thread, and in the same.
+/// Readers of the fields beside get and put of the count: in another thread, and in the thread that counts.
 fn layout(bench: &mut Bench) -> Result {
     let fields = || array::from_fn(|_| AtomicU64::new(7));
     let shared = OnOneLine { count: RcuRef::new(1), fields: fields() };

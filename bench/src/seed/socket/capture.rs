@@ -15,7 +15,7 @@ pub const LEN: usize = 1514;
 const WAITING: usize = 4096;
 
 pub struct Extent {
-    /// How long packets come at each rate that is tried.
+    /// How long packets arrive at each rate that is tried.
     pub slice: Duration,
     /// How many rates are tried, each in the middle of what is left.
     pub steps: usize,

@@ -12,7 +12,7 @@ use crate::traffic::{Arrival, DESTINATION, Device, RING, Reading, Switch, head, 
 /// As many as run, and one that the bench turns itself.
 const WORKERS: usize = 3;
 const FRAMES: u32 = 8192;
-/// How often an idle worker looks whether there is anything.
+/// How often an idle worker looks whether it has work.
 const IDLE_NS: u64 = 10_000_000;
 
 pub struct Bed {
@@ -24,7 +24,7 @@ impl Bed {
         Ok(Bed { ground: Ground::with_one_route(WORKERS, FRAMES)? })
     }
 
-    /// A worker that delivers to the contestant's sockets, if there is one. Its packets have `len` bytes and are
+    /// A worker that delivers to the contestant's sockets, if one is given. Its packets have `len` bytes and are
     /// numbered.
     fn place<C: Taps>(
         &self,

@@ -3,18 +3,18 @@
 //! | prefix    | what                                                                                    |
 //! |-----------|-----------------------------------------------------------------------------------------|
 //! |           | manylane's own, `manylane_router::socket`                                                       |
-//! | `remote_` | the same from outside, by the daemon's socket, with the ring that a socket has by itself |
-//! | `remote_small_` | the same with a ring of two pages for each worker                                   |
+//! | `remote_` | these from outside, by the daemon's socket, with the ring that a socket has by itself |
+//! | `remote_small_` | as `remote_`, with a ring of two pages for each worker                                   |
 //! | `kernel_` | AF_PACKET of this kernel, in a network namespace of the bench's own; as root             |
 //! | `before_` | hooks in a list, which workers walk; to bind is to unregister, to wait, to register      |
-//! | `source_` | the same with the source's fix: where nothing changes, or nothing is there, nothing is done |
+//! | `source_` | as `before_`, with the source's fix: where nothing changes, or nothing is there, nothing is done |
 //!
 //! `baseline/hook.rs` has the last two. Their workers are the product's, between memory ports: packets of 64
-//! bytes to one destination, numbered. They wait for the grace periods that these workers end with each turn.
+//! bytes to one destination, numbered. Both designs wait for the grace periods that these workers end with each turn.
 //!
 //! | figure                                | what                                                             |
 //! |---------------------------------------|------------------------------------------------------------------|
-//! | `<prefix>bind1_us`                    | open for all packets, bind to the same, of any device (case 1)    |
+//! | `<prefix>bind1_us`                    | open for all packets, bind to all of any device (case 1)          |
 //! | `<prefix>bind2_us`                    | open for all packets, bind to a device (case 2, libpcap's before 1.10) |
 //! | `<prefix>bind3_us`                    | open with protocol 0, bind to a device (case 3)                   |
 //! | `<prefix>rebind_us`                   | from there to another device                                      |
@@ -27,7 +27,7 @@
 //! | `<prefix>opens_per_s`                 | how often it was                                                  |
 //! | `<prefix>forward_slowdown`            | the first over the second                                         |
 //! | `forward_ns`                          | a frame, of one worker that looks at no sockets                   |
-//! | `<prefix>cost_idle_ns`                | what a frame costs more where it looks at sockets and there are none |
+//! | `<prefix>cost_idle_ns`                | what a frame costs more where it looks at sockets and finds none |
 //! | `<prefix>cost_<n>_<which>_ns`         | with `n` sockets, whose filters let pass `none`, `some` (one of 16), `all`; 128 bytes of each are copied |
 //! | `<prefix>capture_snap128_mpps`, `..._gbps` | written to a file without loss, of packets of 1514 bytes; `full`: whole ones. One worker, the reader on the other core; the highest of some rates. `source_` copies each into a buffer of a ring |
 //!
