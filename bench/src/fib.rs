@@ -3,8 +3,8 @@
 //! | figure (both families)   | what is done                                                         |
 //! |--------------------------|----------------------------------------------------------------------|
 //! | `*_lookup_random_ns`     | batches of 32; 2^20 addresses, each inside a prefix drawn evenly      |
-//! | `*_lookup_same_ns`       | the same for one address                                             |
-//! | `*_ns_b1`                | the same one by one                                                  |
+//! | `*_lookup_same_ns`       | those lookups of one address                                         |
+//! | `*_ns_b1`                | those lookups one by one                                             |
 //! | `*_prefix_trie_ns`, `*_treebitmap_ns` | the same addresses in the published crates, one by one: they have no batches |
 //! | `*_over_best_trie`       | the faster of the two / `*_lookup_random_ns`                          |
 //! | `*_lookup_mib`           | what lookups may read: tables, as far as they are used                |
@@ -12,9 +12,9 @@
 //! | `*_build_s`              | an empty table to a full one                                         |
 //! | `*_updates_per_s`        | edits as fast as they go while a reader looks up at full speed        |
 //! | `*_updates_slow`         | how much slower that reader is, in percent                           |
-//! | `*_updates_slow_200k`    | the same at 200,000 edits a second                                   |
+//! | `*_updates_slow_200k`    | that slowdown at 200,000 edits a second                              |
 //!
-//! An edit is about a route drawn evenly: one that is there is withdrawn, or gets another next hop; one
+//! An edit is about a route drawn evenly: an announced one is withdrawn, or gets another next hop; one
 //! that was withdrawn comes back. The reader is quiescent after each batch of 32; it is compared with
 //! itself beside a thread that only counts, before and after, so that both cores are busy each time.
 //!

@@ -165,7 +165,7 @@ impl Rounds {
     }
 }
 
-/// The value below which `part` (0 to 1) of the `sorted` values, of which there is one at least, lie.
+/// The value below which `part` (0 to 1) of the `sorted` values lie. `sorted` has one value at least.
 pub fn quantile(sorted: &[f64], part: f64) -> f64 {
     let last = sorted.len() - 1;
     sorted[((sorted.len() as f64 * part) as usize).min(last)]

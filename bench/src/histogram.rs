@@ -38,7 +38,7 @@ impl Snapshot {
         Snapshot((0..BUCKETS).map(sum).collect())
     }
 
-    /// The latency below which `part` (0 to 1) of those counted since `before` lie. None if there are none.
+    /// The latency below which `part` (0 to 1) of those counted since `before` lie. None if none were counted.
     pub fn quantile_since(&self, before: &Snapshot, part: f64) -> Option<f64> {
         let counts = self.0.iter().zip(&before.0).map(|(now, before)| now - before);
         let total: u64 = counts.clone().sum();

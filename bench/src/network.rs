@@ -35,14 +35,14 @@ pub const PORTS: [&str; 2] = ["lan", "wan"];
 /// Neighbours behind the router that no host is. Routes change between the two of a family.
 const NOBODY: [[&str; 2]; 2] = [["10.2.0.9", "10.2.0.10"], ["2001:db8:2::9", "2001:db8:2::10"]];
 pub const NOBODYS_MAC: &str = "02:00:00:00:00:99";
-/// Where the one flow goes, by family: by the first of [`NOBODY`].
+/// Destinations of the one flow, by family: behind the first of [`NOBODY`].
 const BEHIND: [&str; 2] = ["10.128.0.0/9", "2001:db8:128::/48"];
 
 /// Why a question has no figures.
 pub enum Stop {
     /// This machine lacks something that the question needs.
     NotHere(String),
-    /// It should have worked.
+    /// The question should have worked.
     Failed(String),
 }
 
@@ -117,7 +117,7 @@ impl Network {
         Ok(Network { iperf: None, accelerator: None, daemon: None, topology })
     }
 
-    /// The same, with these routes and neighbours that drop all frames; `lan` takes a generator's frames.
+    /// The kernel routes, with these routes and neighbours that drop all frames; `lan` takes a generator's frames.
     pub fn with_routes(links: &str, routes: &[(IpAddr, u8)]) -> Done<Network> {
         let network = Network::of_kernel(links)?;
         let tool = |line: String| network.tool("r1", &line);
@@ -140,7 +140,7 @@ impl Network {
         Ok(network)
     }
 
-    /// The same, accelerated.
+    /// As [`Network::with_routes`], accelerated.
     pub fn accelerated(links: &str, routes: &[(IpAddr, u8)], options: Options) -> Done<Network> {
         let mut network = Network::with_routes(links, routes)?;
         network.accelerate(options)?;
@@ -230,7 +230,7 @@ impl Network {
     }
 
     /// Sends UDP frames of 64 bytes from the client, as fast as the kernel makes them, on `core`, until the generator
-    /// is dropped. `one` is an address of the destinations' family; source ports go by turns.
+    /// is dropped. `one` is an address of the destinations' family; source ports take turns.
     pub fn generate(
         &self,
         (destinations, one): &(Destinations, IpAddr),

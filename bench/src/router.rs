@@ -65,7 +65,7 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// For so many workers and one pool more, with room for a full table.
+    /// For `workers` workers and one pool more, with room for a full table.
     pub fn new(workers: usize, frames: u32, ports: Vec<RoutedPort>) -> io::Result<Ground> {
         let domain = Domain::new(workers);
         let limits =
@@ -77,7 +77,7 @@ impl Ground {
         Ok(Ground { domain, routing, depot, clock: Clock::start() })
     }
 
-    /// The same with two ports, and a default route of IPv4 to one neighbour.
+    /// As [`Ground::new`] with two ports, and a default route of IPv4 to one neighbour.
     pub fn with_one_route(workers: usize, frames: u32) -> io::Result<Ground> {
         let mut ground = Ground::new(workers, frames, vec![port(0), port(1)])?;
         let [hops, _] = ground.next_hops(by_turns)?;
@@ -181,7 +181,7 @@ pub struct Place {
     pub handoff: Option<Box<HandOff>>,
     /// How much it takes in a turn, and hands on.
     pub limits: Words<u32>,
-    /// Until when [`Worker::run`] goes on.
+    /// Until when [`Worker::run`] continues.
     pub phase: Words<u32>,
     /// The packet sockets that it delivers to; without, it has a table of none.
     pub observers: Option<Observers>,
@@ -197,7 +197,7 @@ impl Place {
     ) -> io::Result<Place> {
         let queues = (0..).zip(sources).map(|(queue, source)| receiver(QueueId(queue), source));
         let exit = |sink| Transmitter::Memory(memory::Transmitter::into_sink(sink));
-        // A worker that the bench turns itself: `run` is for its end, and returns when it has dropped what it holds.
+        // A worker that the bench turns itself: `run` is for its end, and returns when it has dropped its frames.
         let mut phase = WordsMut::zeroed(1);
         phase.store(0, STOP);
         Ok(Place {
@@ -227,7 +227,7 @@ pub fn bell() -> io::Result<Bell> {
     Ok(Arc::new(Doorbell::new(EventFd::open()?)))
 }
 
-/// A table of packet sockets for ports 0 and 1, of which there are none yet.
+/// A table of packet sockets for ports 0 and 1, still without sockets.
 pub fn no_sockets(domain: &Domain, bell: &Bell, clock: Clock) -> Sockets {
     let place = |device| socket::Place { device: PortId(device), tags: None, packet_max: 1514 };
     let limits = SocketLimits::default();

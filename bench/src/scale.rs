@@ -11,15 +11,15 @@
 //! - `guard`, `quiescent`, `quiescent_gp` (a grace period begins each turn), `ring_b<batch>` for each
 //!   item: in turns. `stack`: in lockstep. `_busiest_line`: the part of the line that had most.
 //! - the forwarding path of two workers, for each frame, by what the lines belong to
-//!   (`counted/src/forward.rs`). It is an error when workers write lines that they share (I5).
+//!   (`counted/src/forward.rs`). Writes of workers to lines that they share (I5) are an error.
 //!
 //! `arc_upgrade` is a twin of `std::sync::Weak::upgrade`: std's own atomics cannot be counted.
 //!
 //! `model_...` is no measurement but a MODEL: the transactions on the busiest line, times what this machine needs for a
 //! line to change hands (`line_transaction_ns`), as if nothing else took time and the line's owners changed one after
-//! the other. It is elapsed time for each operation of all cores together; each core waits longer by the number of
-//! cores. The model has no core that keeps a line for several operations while the others wait, as real ones do, above
-//! all where there are two: those are faster than the model says. Read it for how one count stands to another, and how
+//! the other. The result is elapsed time for each operation of all cores together; each core waits longer by the number
+//! of cores. The model has no core that keeps a line for several operations while the others wait, as real ones do,
+//! above all with two: those are faster than the model says. Read it for how one count stands to another, and how
 //! it grows.
 //!
 //! Not measured here: what two cores really do (`compare refcount` measures it); machines with several sockets, whose
@@ -47,7 +47,7 @@ pub fn run(plan: &Plan) -> Result {
     measure(&plan.pace, &plan.pace.output("scale"))
 }
 
-/// The same for a report.
+/// Measures and prints for a report.
 pub fn measure(pace: &Pace, output: &Output) -> Result {
     let counted = counted(pace.quick, None)?;
     let transactions =
@@ -151,8 +151,8 @@ impl Counted {
             let busiest = format!("{what}_busiest_line");
             self.rows.iter().any(|(row, _)| *row == busiest)
         };
-        // `turns_transfers` first: it ends in `transfers` too. Where there is no row of the busiest
-        // line, there is one line.
+        // `turns_transfers` first: it ends in `transfers` too. An operation without a row of the
+        // busiest line has one line.
         let name = |row: &str| {
             if let Some(what) = row.strip_suffix("_turns_transfers") {
                 return Some(format!("model_turns_{what}_ns"));
@@ -189,7 +189,7 @@ pub fn counted(quick: bool, only: Option<&str>) -> Result<Counted> {
         .args(only)
         .env("CARGO_TARGET_DIR", target)
         .env("RUSTFLAGS", flags)
-        .env_remove("CARGO_ENCODED_RUSTFLAGS") // It would come first.
+        .env_remove("CARGO_ENCODED_RUSTFLAGS") // Cargo would prefer it to RUSTFLAGS.
         .stderr(Stdio::inherit());
     let ran = cargo.output().map_err(|error| {
         io::Error::new(error.kind(), format!("{:?} does not start: {error}", cargo.get_program()))

@@ -6,7 +6,7 @@
 //! | name           | the router                                      | what the hosts send             |
 //! |----------------|-------------------------------------------------|---------------------------------|
 //! | `af_packet`    | manylane as it comes, by packet sockets         | segments of up to 64 KiB        |
-//! | `af_xdp`       | the same by AF_XDP                              | packets of the MTU: 1500 bytes  |
+//! | `af_xdp`       | manylane by AF_XDP                              | packets of the MTU: 1500 bytes  |
 //! | `kernel`       | the kernel of the same namespace                | segments of up to 64 KiB        |
 //! | `af_xdp_jumbo` | as `af_xdp`, all links' MTU 9000, larger frames | packets of the MTU: 9000 bytes  |
 //!

@@ -1,7 +1,7 @@
 //! Threads that measure side by side, pinned and started together, and what they measured.
 //!
-//! A slice is a stretch of time in which one or two threads repeat something. It counts if nothing disturbed it, by three
-//! conditions that were set before anything was measured, as parts of its length:
+//! A slice is a stretch of time in which one or two threads repeat something. A slice counts if nothing disturbed it,
+//! by three conditions that were set before anything was measured, as parts of its length:
 //!
 //! - the threads began within 4 %,
 //! - they ended within 4 %,
@@ -73,7 +73,7 @@ impl Bench {
         &self.cores
     }
 
-    /// Limits the length of slices, where there are many to measure.
+    /// Limits the length of slices, where many are to be measured.
     pub fn shorten(&mut self, slice: Duration) {
         self.slice = self.slice.min(slice);
     }
@@ -153,7 +153,7 @@ impl Bench {
         self.slice_with(threads, || (), |(), number, lap| work(number, lap))
     }
 
-    /// The same for work that needs something fresh in each attempt, made by `prepare`.
+    /// As [`Bench::slice`], for work that needs something fresh in each attempt, made by `prepare`.
     pub fn slice_with<P: Sync>(
         &mut self,
         threads: usize,
@@ -261,7 +261,7 @@ impl Lap<'_> {
         self.run_of(BATCH, batch)
     }
 
-    /// The same when `batch` does so many operations.
+    /// As [`Lap::run`], when `batch` does `operations` operations.
     #[inline(always)]
     pub fn run_of(&self, operations: u64, mut batch: impl FnMut()) -> Share {
         let mut watch = self.start();

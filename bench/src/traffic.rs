@@ -19,7 +19,7 @@ use manylane_lab::random::Random;
 pub const FRAME_LEN: usize = 64;
 pub type Head = [u8; FRAME_LEN];
 
-/// How many destinations there are; each frame goes to the next.
+/// The number of destinations; each frame has the next.
 pub const TARGETS: usize = 1 << 20;
 /// A power of two, so that batches never wrap around in the middle.
 const _: () = assert!(TARGETS.is_multiple_of(BATCH_MAX));
@@ -27,7 +27,7 @@ const _: () = assert!(TARGETS.is_multiple_of(BATCH_MAX));
 const SENDER: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const SOURCE_V4: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
 const SOURCE_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1);
-/// Where frames go that all have one destination.
+/// The destination of frames that all have one.
 pub const DESTINATION: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
 
 /// What differs between IPv4 frames of one length: destination and header checksum in memory order, and the bucket of
@@ -43,7 +43,7 @@ pub struct Target {
 pub fn targets(prefixes: &Prefixes, random: &mut Random, len: usize) -> Vec<Target> {
     let target = |_| loop {
         let address = Ipv4Addr::from_bits(prefixes.ipv4.as_slice().draw(random));
-        // A real table has some prefixes in space that no unicast packet goes to.
+        // A real table has some prefixes in space that no unicast packet has as its destination.
         if !ipv4::is_martian_destination(address) {
             let (frame, checksum) = ipv4_template(address, len);
             let bucket = flow_hash(&frame[14..]) as u8;
@@ -104,9 +104,9 @@ pub enum Arrival {
     /// No more; what lies in the ring may be taken.
     Off,
     Always,
-    /// One every so many picoseconds, whether the worker takes it or not.
+    /// One at each interval, in picoseconds, whether the worker takes it or not.
     Every(u64),
-    /// In bursts, into a ring of so many descriptors.
+    /// In bursts, into a ring with this number of descriptors.
     Bursts(u64),
 }
 
@@ -151,7 +151,7 @@ impl Switch {
         self.0.publish(EPOCH, self.0.load(EPOCH) + 1);
     }
 
-    /// From now on, each frame that leaves is given so many steps of extra work.
+    /// From now on, each frame that leaves is given `steps` steps of extra work.
     pub fn set_work(&mut self, steps: u64) {
         self.0.publish(WORK, steps);
     }
@@ -219,7 +219,7 @@ pub struct Device<W> {
 }
 
 impl<W: FnMut(&Pool, &mut [Frame], Run)> Device<W> {
-    /// One with a ring of so many descriptors.
+    /// A device with a ring of `ring` descriptors.
     pub fn new(switch: Reading, ring: u64, write: W) -> Device<W> {
         Device {
             switch,
@@ -239,7 +239,7 @@ impl<W: FnMut(&Pool, &mut [Frame], Run)> Device<W> {
         }
     }
 
-    /// The same, which leaves the pool's reserve.
+    /// This device, which then leaves the pool's reserve.
     pub fn leaving_reserve(self) -> Device<W> {
         Device { leaves_reserve: true, ..self }
     }
@@ -318,8 +318,8 @@ impl<W: FnMut(&Pool, &mut [Frame], Run)> Device<W> {
         }
     }
 
-    /// Lets `take` have up to `room` frames, run by run: it gets a number and when the first was due, and returns how many
-    /// there was memory for.
+    /// Lets `take` have up to `room` frames, run by run: it gets a number and when the first was due, and returns the
+    /// number that memory sufficed for.
     #[inline]
     fn take_queued(&mut self, mut room: usize, mut take: impl FnMut(&mut W, usize, u64) -> usize) {
         while room > 0

@@ -32,8 +32,8 @@ use crate::packet::emit_udp;
 use crate::random::Random;
 use crate::router::{Ground, Lane, NEXT_HOPS, Place, bell, mac, port};
 
-/// Turns of each worker, to warm up and to count: many times the 8 turns after which a list of free
-/// frames goes to the depot.
+/// Turns of each worker, to warm up and to count: many times the 8 turns after which a worker
+/// returns its list of free frames to the depot.
 const ROUNDS: u64 = 512;
 const FRAME_LEN: u16 = 64;
 const ROUTES: u32 = 4096;

@@ -1,7 +1,7 @@
 //! Sending to one neighbour: which lines do two workers take from each other for each frame?
 //!
-//! By the kernel's way of before, by the source's fix, and by ours; in lockstep, so that between two accesses of a
-//! worker the other has had one. The bench's question `seed neighbour` asks for these alone and measures the same.
+//! By the kernel's old way, by the source's fix, and by ours; in lockstep, so that between two accesses of a worker
+//! the other has had one. The bench's question `compare neighbour` runs these counts alone, and times these designs.
 
 use std::io;
 

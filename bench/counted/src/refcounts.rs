@@ -51,7 +51,7 @@ impl Plan<'_> {
         self.count_with(name, &mut vec![(); self.workers], |()| operation());
     }
 
-    /// Its put takes a guard, so each worker is a reader. It is quiescent after each pair: a look at a line that no
+    /// Its put takes a guard, so each worker is a reader, quiescent after each pair: a look at a line that no
     /// worker writes.
     fn rcuref(&self) {
         let domain = Domain::new(self.workers);

@@ -1,4 +1,4 @@
-//! How often a thread calls the allocator, and what it holds of it.
+//! How often a thread calls the allocator, and how many of its bytes the thread holds.
 //!
 //! The counts are the thread's own words, so that they cost an addition each and disturb no other thread: what the
 //! allocator itself costs is measured with them.

@@ -34,7 +34,7 @@ pub const MARKS: Marks = Marks {
     segments: Segments::NONE,
 };
 
-/// Makes glibc keep what it has: untuned, it spends most of its time across cores giving the top of
+/// Makes glibc keep its memory: untuned, it spends most of its time across cores giving the top of
 /// the heap to the kernel and taking it again. For the whole process.
 pub fn tune_glibc() {
     for (what, value) in [
@@ -50,7 +50,7 @@ pub fn tune_glibc() {
 
 /// An allocator: where head and data come from. Stateless, so that any thread can give back.
 pub trait Heap: 'static {
-    /// `len` bytes, more than 0, aligned to 16. When there are none, the process ends, as is usual in Rust.
+    /// `len` bytes, more than 0, aligned to 16. Without free memory the process ends, as is usual in Rust.
     fn take(len: usize) -> NonNull<u8>;
 
     /// Gives them back.
@@ -132,7 +132,7 @@ const fn layout(len: usize) -> Layout {
 ///
 /// # Invariants
 ///
-/// 1. It is the only pointer to an initialised head of `HEAD_LEN` bytes from the heap `H`.
+/// 1. A packet is the only pointer to an initialised head of `HEAD_LEN` bytes from the heap `H`.
 /// 2. The head is the only pointer to `data_len` bytes of data from `H`, and to its fragments; each of
 ///    those is initialised and has `FRAGMENT_LEN` bytes from `H`.
 #[repr(transparent)]
@@ -219,13 +219,13 @@ impl<H: Heap> Packets<H> {
         if head.fragments.is_some() {
             give_back_fragments::<H>(head.fragments);
         }
-        // SAFETY: invariant 2: so many bytes of this heap, and `packet`, which ends here, was the way to
+        // SAFETY: invariant 2: `data_len` bytes of this heap, and `packet`, which ends here, was the way to
         // them.
         unsafe { H::give_back(head.data, head.data_len as usize) };
         if self.hot.len() < self.hot_len {
             self.hot.push(packet.0.cast());
         } else {
-            // SAFETY: invariant 1: so many bytes of this heap; `packet` ends here.
+            // SAFETY: invariant 1: `HEAD_LEN` bytes of this heap; `packet` ends here.
             unsafe { H::give_back(packet.0.cast(), HEAD_LEN) };
         }
     }
@@ -249,7 +249,7 @@ fn give_back_fragments<H: Heap>(mut next: Option<NonNull<Fragment>>) {
     while let Some(fragment) = next {
         // SAFETY: `ptr::read`: invariant 2 of the packet that they are of.
         next = unsafe { fragment.read() }.next;
-        // SAFETY: the same: so many bytes of this heap, read for the last time.
+        // SAFETY: invariant 2: `FRAGMENT_LEN` bytes of this heap, read for the last time.
         unsafe { H::give_back(fragment.cast(), FRAGMENT_LEN) };
     }
 }
@@ -257,7 +257,7 @@ fn give_back_fragments<H: Heap>(mut next: Option<NonNull<Fragment>>) {
 impl<H: Heap> Drop for Packets<H> {
     fn drop(&mut self) {
         for head in self.hot.drain(..) {
-            // SAFETY: heads come into the list from packets of this heap, with so many bytes, and leave
+            // SAFETY: heads come into the list from packets of this heap, with `HEAD_LEN` bytes, and leave
             // it with one owner.
             unsafe { H::give_back(head, HEAD_LEN) };
         }

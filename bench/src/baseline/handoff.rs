@@ -1,6 +1,6 @@
 //! A hand-off as the Linux kernel's packet steering would have it with the source's fix: lists of packets, spliced.
 //!
-//! A receiver chains what it has received into a list, as socket buffers are chained, takes the lock of the
+//! A receiver chains received packets into a list, as socket buffers are chained, takes the lock of the
 //! other core's queue once, splices the whole list behind it, and wakes that core if it sleeps. The other
 //! core splices all that waits to a list of its own under the same lock, and takes it apart without. A
 //! queue that is over its bound takes no list.
@@ -29,7 +29,7 @@ struct Link(UnsafeCell<MaybeUninit<Frame>>);
 unsafe impl Sync for Link {}
 
 impl Links {
-    /// For a region of so many frames.
+    /// For a region of `frames` frames.
     pub fn new(frames: u32) -> Links {
         Links((0..frames).map(|_| Link(UnsafeCell::new(MaybeUninit::uninit()))).collect())
     }
@@ -113,7 +113,7 @@ pub struct Queue {
     len: CacheAligned<AtomicUsize>,
 }
 
-// SAFETY: `list` is reached only in `locked`; what it holds may go to another thread.
+// SAFETY: `list` is reached only in `locked`; its packets may go to another thread.
 unsafe impl Sync for Queue {}
 
 impl Queue {
@@ -198,7 +198,7 @@ mod tests {
                     pool.give_back(frame);
                 }
             }
-            // Frames that came back may have gone out again only by the same list.
+            // The receiver may have sent returned frames again only by this list.
             let sent = receiver.join().expect("it does not panic");
             assert_eq!(came, sent);
             sent

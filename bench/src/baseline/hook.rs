@@ -6,7 +6,7 @@
 //! nothing to take out.
 //!
 //! To its advantage: the list is of small numbers in one array, so that it needs neither a pointer nor an allocation
-//! for each; there is one list, not one for all devices and one for each; a grace period is over with the next turn of
+//! for each; one list serves, not one for all devices and one for each; a grace period is over with the next turn of
 //! every worker, microseconds and not ticks of a clock; the waiting thread sleeps no longer than it must; and what a
 //! hook delivers is always written to one place of the worker's own.
 
@@ -19,7 +19,7 @@ use manylane_sync::CacheAligned;
 use manylane_sync::primitive::{AtomicU32, AtomicU64, Ordering};
 use manylane_sync::rcu::Domain;
 
-/// All sockets there may be.
+/// The most sockets at a time.
 const SOCKETS: usize = 64;
 const NONE: u32 = u32::MAX;
 /// A grace period beside workers that are all running is over by then.
@@ -88,7 +88,7 @@ impl HookList {
     ///
     /// # Panics
     ///
-    /// When there are too many.
+    /// When `SOCKETS` sockets are open.
     pub fn open(&mut self, protocol: u16) -> usize {
         let place = self.sockets.iter().position(Option::is_none).expect("the bench opens fewer");
         let wanted = Wanted { protocol, ..Wanted::default() };

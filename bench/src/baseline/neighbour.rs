@@ -66,11 +66,11 @@ impl Table {
             neighbour.make_header(header);
         });
         // The frame has left, and the route result with it.
-        // Release: as the kernel's `atomic_dec_and_test`, of which it is the weaker part.
+        // Release: the weaker part of the kernel's `atomic_dec_and_test`.
         neighbour.header_cache.fetch_sub(1, Ordering::Release) != 1
     }
 
-    /// The same by the source's fix.
+    /// Writes the header by the source's fix.
     #[inline(always)]
     pub fn nocache(&self, address: u32, header: &mut [u8; 14]) -> bool {
         let Some(neighbour) = self.find(address) else { return false };

@@ -33,14 +33,14 @@ counts!(CasRef, ArcTwin, XaddCasRef, StickyRef, PairRef);
 pub struct CasRef(AtomicU64);
 
 impl CasRef {
-    /// Takes a reference, unless there is none left.
+    /// Takes a reference, unless none is left.
     #[inline(always)]
     #[must_use]
     pub fn get(&self) -> bool {
         self.get_counting(|| ())
     }
 
-    /// The same; calls `failed` for each exchange that did not succeed.
+    /// As [`CasRef::get`]; calls `failed` for each exchange that did not succeed.
     #[inline(always)]
     #[must_use]
     pub fn get_counting(&self, mut failed: impl FnMut()) -> bool {
@@ -80,7 +80,7 @@ impl ArcTwin {
         self.get_counting(|| ())
     }
 
-    /// The same; calls `failed` for each exchange that did not succeed.
+    /// As `get`; calls `failed` for each exchange that did not succeed.
     #[inline(always)]
     #[must_use]
     pub fn get_counting(&self, mut failed: impl FnMut()) -> bool {
@@ -129,7 +129,7 @@ impl XaddCasRef {
         self.put_counting(|| ())
     }
 
-    /// The same; calls `failed` for each exchange that did not succeed.
+    /// As `put`; calls `failed` for each exchange that did not succeed.
     #[inline(always)]
     #[must_use]
     pub fn put_counting(&self, mut failed: impl FnMut()) -> bool {

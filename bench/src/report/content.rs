@@ -4,7 +4,7 @@
 //! |------------------------------------------|-----------------------------------------------------------------------------|
 //! | `section ID / TITLE / BENCHES / GAINS`   | a mechanism, its benches, and how many times as good as `before` the fix, rebuilt, and manylane are: figures of the first bench, or `-` for the medians of the first plot's bars |
 //! | `text ...`                               | what it is about, and what the source found and did                          |
-//! | `plot BENCH / TITLE / UNIT / less [log]` | bars, of which less or more is better; the first plot is the source's own    |
+//! | `plot BENCH / TITLE / UNIT / less [log]` | bars, where less or more is better; the first plot is the source's own    |
 //! | `ROLE LABEL / FIGURE`                    | a bar of the bench's figure; `= VALUE [LEAST MOST]` is what the source says   |
 //!
 //! Fields are divided by ` | `, for which `/` stands above.
@@ -20,7 +20,7 @@ pub struct Section {
     /// The source's own figures, from its machine; then what is measured here.
     pub plots: Vec<Bars>,
     pub gains: Vec<Option<&'static str>>,
-    /// Whose figures follow in full.
+    /// The benches whose figures follow in full.
     pub benches: Vec<&'static str>,
 }
 

@@ -6,8 +6,8 @@
 //! | group     | figures                                                       | what is done                                  |
 //! |-----------|---------------------------------------------------------------|-----------------------------------------------|
 //! | `rate`    | `kernel_mpps`, `driver_mpps`, `workers_mpps`, `driver_over_kernel`, ... | 64-byte frames, one flow, a few routes, three sinks: `tiers.rs` |
-//! |           | `ingress_mpps`, `ingress_over_kernel`                         | the same with the plain sink                  |
-//! | `full`    | the same with `_full`                                         | 65,536 flows, the Internet's table            |
+//! |           | `ingress_mpps`, `ingress_over_kernel`                         | `rate` with the plain sink                    |
+//! | `full`    | those of `rate` with `_full`                                  | 65,536 flows, the Internet's table            |
 //! | `tcp`     | `tcp_kernel_gbps`, `tcp_gbps`, `tcp_over_kernel`, with `_8`   | iperf3, 1 and 8 connections, default offloads |
 //! | `latency` | `ping_kernel_p50_us`, `ping_p50_us`, `ping_over_kernel`, `_p99` | ping, the next when the last is answered    |
 //! | `idle`    | `idle_percent`                                                | no traffic: of one core, all our threads      |
@@ -19,7 +19,7 @@
 //! longest time without a datagram around the end; `stale_ms` from a route's removal to the last datagram by it;
 //! `mirror_lag_ms` how far the mirror is behind, the 99th percentile of looks.
 //!
-//! Frames come from a program that the kernel runs on and on (XDP live frames): no gaps, and no source is cheaper.
+//! A program that the kernel runs on and on makes the frames (XDP live frames): no gaps, and no source is cheaper.
 //! Their destination is a neighbour whose MAC address no host has, so that the server drops them at once: the router is
 //! what is measured. Generator and router share a core, as softirqs do on veth.
 //!

@@ -284,7 +284,7 @@ fn choose(source: &Arc<dyn Accelerated>, tier: &str) -> Done {
         if Instant::now() > patience {
             return Err(Stop::Failed(format!("the tier {tier} did not begin: {ports:#?}")));
         }
-        thread::sleep(LOOK); // Another thread decides, and notifies nobody here.
+        thread::sleep(LOOK); // Another thread decides, without notifying this one.
     }
 }
 
@@ -308,7 +308,7 @@ fn few() -> Vec<Kind> {
 }
 
 /// 65,536 flows of each family, each frame's drawn anew: in IPv4 all over the address space from 16.0.0.0 to
-/// 111.255.255.255, as in the baselines of other forwarders; in IPv6, of which nearly all is empty, in prefixes of the
+/// 111.255.255.255, as in the baselines of other forwarders; in IPv6, which is nearly all empty, in prefixes of the
 /// table. And 65,536 that are near each other, to hosts of one /16, by the default route.
 fn many(routes: &[(IpAddr, u8)]) -> Vec<Kind> {
     let prefixes: Vec<Ipv6Addr> = routes
