@@ -8,8 +8,8 @@
 //!                  to3  to1 └── r3 ──┘ a4, b4
 //! ```
 //!
-//! `══` are two links. So there are two ways at each of the two hops, and the routers at the second one must choose
-//! by another hash than the first did: with the same one, all flows that come by r2 would leave it by one link.
+//! `══` are two links. So each of the two hops has two ways, and the routers at the second one must choose
+//! by another hash than the first did: with the same one, all flows through r2 would leave it by one link.
 
 use std::io;
 use std::net::{IpAddr, UdpSocket};
@@ -28,7 +28,7 @@ pub const LINKS: [(u8, &str, u8, &str, u8); 6] = [
     (3, "b4", 4, "b3", 134),
 ];
 
-/// Flows that come by each of the routers in the middle, about.
+/// Flows through each of the routers in the middle, about.
 const FLOWS: u64 = 1000;
 
 /// The routers and the hosts.
@@ -37,7 +37,7 @@ pub struct Diamond {
 }
 
 impl Diamond {
-    /// Makes it, or says why not. Nobody knows any way yet but to neighbours.
+    /// Makes it, or says why not. The routers know only the ways to their neighbours yet.
     pub fn make() -> Option<Diamond> {
         let mut text = "
             host client via 10.1.0.254 2001:db8:1::fe
@@ -132,7 +132,7 @@ impl Diamond {
         routers.iter().for_each(Accelerated::assert_balanced);
     }
 
-    /// Waits until the kernel of a router has so many ways to an address.
+    /// Waits until the kernel of a router has `ways` ways to an address.
     fn wait_for_ways(&self, router: u8, to: IpAddr, ways: usize, daemons: &dyn Fn() -> String) {
         let family = if to.is_ipv4() { "-4" } else { "-6" };
         let name = format!("r{router}");
@@ -216,7 +216,7 @@ fn interfaces(router: u8) -> Vec<&'static str> {
     to_host.into_iter().chain(between).collect()
 }
 
-/// One datagram of each of so many flows: they differ in their source ports.
+/// One datagram of each of `flows` flows: they differ in their source ports.
 fn send_flows(host: &Host, to: IpAddr, flows: u64) -> io::Result<()> {
     let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0u16; 8].into() };
     host.run(move || {
@@ -227,5 +227,5 @@ fn send_flows(host: &Host, to: IpAddr, flows: u64) -> io::Result<()> {
     })
 }
 
-/// Nobody listens there.
+/// No process listens there.
 const DISCARD: u16 = 9;

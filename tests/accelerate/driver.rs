@@ -45,7 +45,7 @@ fn packets_are_forwarded_in_the_driver_and_counted_once() {
     accelerated.wait_for_no_difference();
 }
 
-/// Every tier to every other, while a connection and a stream go on.
+/// Every tier to every other, while a connection and a stream run.
 #[test]
 fn a_port_changes_its_tier_under_traffic() {
     let Some(topology) = plain_hosts(IN_A_ROW) else { return };
@@ -80,7 +80,7 @@ fn a_port_changes_its_tier_under_traffic() {
             let before = forwarded_by(&accelerated, shown);
             stream.after(500);
             if shown != "kernel" {
-                // The connection has nearly all packets that there are.
+                // The connection has nearly all packets.
                 let flows = accelerated.post::<AcceleratedFlows>("/v1/accelerate/flows");
                 let flows = flows.expect("it answers");
                 let is_it = |flow: &AcceleratedFlow| {
@@ -121,7 +121,7 @@ fn a_port_changes_its_tier_under_traffic() {
 }
 
 /// The features lie after the peer's GRO was switched off while it was down. What is lost until that is found out is one
-/// turn of the driver; then packets go the other way, until something was said about the link.
+/// turn of the driver; then the ingress tier forwards the packets, until the kernel notifies of a change of the link.
 #[test]
 fn a_device_that_does_not_keep_its_word_is_left_at_once() {
     let Some(topology) = plain_hosts(IN_A_ROW) else { return };
@@ -154,7 +154,7 @@ fn a_device_that_does_not_keep_its_word_is_left_at_once() {
     // The address of the server had to be found anew, and one frame or two were refused.
     assert!(stream.missing(0..mark) <= 64, "{}", stream.missing(0..mark));
 
-    // On, of which nobody here is told; off, and on again while it is up: now it is true.
+    // On, without a notification here; off, and on again while it is up: now it is true.
     topology.tool("server", "ethtool -K eth0 gro on");
     topology.tool("server", "ethtool -K eth0 gro off");
     until("its features are followed", || match accelerated.port("wan") {
@@ -218,7 +218,7 @@ fn what_a_driver_cannot_do_is_left_to_the_other_tiers_and_told() {
     accelerated.assert_balanced();
 }
 
-/// Somebody else's program in the driver runs, and stays.
+/// Another program in the driver runs, and stays.
 #[test]
 fn a_place_that_is_taken_is_left_alone() {
     use manylane_io::interface::Interface;
@@ -237,7 +237,7 @@ fn a_place_that_is_taken_is_left_alone() {
         "{port:#?}"
     );
     drop(other);
-    // Nobody tells of that; it is found out.
+    // The accelerator finds this out without a notification.
     in_driver_in(&accelerated, "wan");
 }
 
@@ -336,7 +336,7 @@ fn both_in_driver(accelerated: &Accelerated) {
     }
 }
 
-/// The same for what comes in.
+/// Waits until received packets are in the driver's tier.
 fn in_driver_in(accelerated: &Accelerated, name: &str) {
     accelerated.wait_for_tier(name, "driver");
 }

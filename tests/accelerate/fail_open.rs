@@ -1,4 +1,4 @@
-//! Without a live accelerator the kernel forwards: whatever ends it, traffic goes on, and another one takes over.
+//! Without a live accelerator the kernel forwards: whatever ends it, traffic continues, and another one takes over.
 //!
 //! "The kernel forwards" is what its own counter says (`ForwDatagrams` of proc_pid_net(5)'s `snmp`), which nothing
 //! counts in that goes the fast way.
@@ -38,7 +38,7 @@ fn whatever_ends_it_the_kernel_forwards_and_the_next_one_takes_over() {
     }
 }
 
-/// Nobody writes the lease any more: it lapses, and comes back with the process.
+/// Without a process that writes it, the lease lapses, and comes back with the process.
 #[test]
 fn an_accelerator_that_is_stopped_lets_the_kernel_forward_until_it_goes_on() {
     let Some(topology) = topology(IN_A_ROW) else { return };
@@ -115,7 +115,7 @@ fn stream(topology: &Topology) -> Steady {
     Steady::start(client, server, SteadyOptions::to(SERVER_V4)).expect("sockets are to be had")
 }
 
-/// Waits until datagrams go the fast way, and none by the kernel.
+/// Waits until the accelerator forwards all datagrams, and the kernel none.
 fn is_forwarded(accelerated: &Accelerated, stream: &Steady) {
     let before = accelerated.forwarded();
     until("datagrams go the fast way", || match accelerated.forwarded() {
@@ -145,7 +145,7 @@ fn by_the_kernel(topology: &Topology) -> u64 {
     numbers.split(' ').nth(at).and_then(|number| number.parse().ok()).expect("a number")
 }
 
-/// The programs where packets come in from the client.
+/// The programs at the ingress from the client.
 fn attached(topology: &Topology) -> Vec<(u32, String)> {
     topology.host("r1").run(|| {
         let lan = Interface::read("lan").expect("it is there");

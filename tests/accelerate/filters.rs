@@ -4,15 +4,15 @@
 //! | Case                              | The kernel             | The accelerator                               |
 //! |-----------------------------------|------------------------|-----------------------------------------------|
 //! | nftables, forward, policy drop    | drops                  | leaves the ports to the kernel                |
-//! | legacy iptables, the same         | drops                  | the same, within a second: nobody tells it    |
+//! | legacy iptables, that policy      | drops                  | leaves them too, within a second, unnotified  |
 //! | masquerade                        | changes addresses      | leaves the ports to the kernel                |
 //! | XFRM policy that blocks           | drops                  | leaves the ports to the kernel                |
-//! | tc filter where packets come in   | drops                  | leaves that port to the kernel                |
+//! | tc filter at the ingress          | drops                  | leaves that port to the kernel                |
 //! | strict `rp_filter`, spoofed source | drops                 | leaves those packets to the kernel            |
 //! | loose `rp_filter`, no IPv4 address | drops what has no way back there | leaves those packets to the kernel |
-//! | TBF where packets go out          | shapes                 | queues what it forwards there                 |
+//! | TBF at the egress                 | shapes                 | queues what it forwards there                 |
 //!
-//! Nothing here is asked of the clock: datagrams have numbers, and the programs count what they forward.
+//! The tests read no clock: datagrams have numbers, and the programs count what they forward.
 
 use std::net::IpAddr;
 
@@ -34,7 +34,7 @@ struct Case {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Effect {
     Drops,
-    /// They come from the router, as the server sees it.
+    /// The server sees packets with the router's address.
     Translates,
 }
 
@@ -187,7 +187,7 @@ impl Case {
     }
 }
 
-/// Packets whose source is not where they come from: dropped by the kernel, whoever saw them first.
+/// Packets whose source is not where they come from: dropped by the kernel, even if the accelerator saw them first.
 #[test]
 fn strict_reverse_path_filtering_holds_for_spoofed_sources() {
     let spoofed: IpAddr = [10, 99, 0, 1].into();
@@ -231,7 +231,7 @@ fn strict_reverse_path_filtering_holds_for_spoofed_sources() {
     is_forwarded(&accelerated, &stream);
 }
 
-/// A loose filter lets pass whatever has a route, unless packets come in where there is no IPv4 address.
+/// A loose filter lets pass whatever has a route, unless the ingress interface has no IPv4 address.
 #[test]
 fn loose_reverse_path_filtering_is_strict_where_there_is_no_address() {
     let spoofed: IpAddr = [10, 99, 0, 1].into();

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const MANYLANE: &str = env!("CARGO_BIN_EXE_manylane");
 
-/// Whether packets may come in by an interface, and go out, beside the kernel.
+/// Whether packets may pass an interface beside the kernel: at its ingress, at its egress.
 type Way = [bool; 2];
 const FREE: Way = [true, true];
 const KEPT: Way = [false, false];
@@ -24,7 +24,7 @@ enum Heard {
     AtOnce,
     /// When it looks again.
     Polled,
-    /// By who follows the kernel's routing.
+    /// By the mirror, which follows the kernel's routing.
     ByMirror,
 }
 
@@ -234,7 +234,7 @@ fn what_is_in_the_way_is_found_and_the_command_shown_takes_it_away() {
     });
 }
 
-/// They keep nothing in the kernel: the queue and the check are gone through, or done, as ever.
+/// The two keep nothing in the kernel: the queue and the check are gone through, or done, as ever.
 #[test]
 fn a_shaper_on_the_way_out_and_strict_rp_filter_are_said() {
     let options = LabOptions { kernel_router: true, ..LabOptions::default() };
@@ -279,7 +279,7 @@ fn a_shaper_on_the_way_out_and_strict_rp_filter_are_said() {
     });
 }
 
-/// Overridden by name, and shown; a table for eyes says the same.
+/// Overridden by name, and shown; the table for eyes agrees.
 #[test]
 fn netfilter_can_be_overridden_by_name() {
     if !has("nft") {
@@ -331,7 +331,7 @@ fn what_cannot_be_is_an_error_that_names_it() {
     });
 }
 
-/// Not to be told again and again: bans by address come and go with every attack.
+/// Not to be reported again and again: bans by address come and go with every attack.
 #[test]
 fn elements_of_sets_are_no_change() {
     if !has("nft") {
@@ -350,7 +350,7 @@ fn elements_of_sets_are_no_change() {
     });
 }
 
-/// What was seen when the gate was asked last.
+/// What the gate saw at its last evaluation.
 struct Looked {
     interfaces: Vec<String>,
     kernel: Kernel,
@@ -368,7 +368,7 @@ impl Looked {
         stands.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Whether there was a change.
+    /// Whether the gate noticed a change.
     fn is_heard(&mut self, gate: &mut Gate, heard: Heard) -> bool {
         match heard {
             Heard::AtOnce => gate.changed(),

@@ -122,8 +122,8 @@ fn with_a_narrow_link(topology: &Topology) -> Outcomes {
             let outcome = pinger.ask(size, PATIENCE).expect("it is sent");
             outcomes.push(format!("{size} bytes to {to}"), said(outcome));
         }
-        // Now the client's kernel knows, and fragments by itself. It shows the error to a raw socket before it acts on
-        // it, so that a request may still leave whole, and be refused again.
+        // Now the client's kernel knows, and fragments by itself. But it shows the error to a raw socket before
+        // it acts on it, so that a request may still leave whole, and be refused again.
         loop {
             match pinger.ask(fits + 1, PATIENCE).expect("it is sent") {
                 Outcome::Error { error: IcmpError::TooBig { mtu: MTU }, .. } => {}
@@ -153,7 +153,7 @@ fn with_a_narrow_link(topology: &Topology) -> Outcomes {
     outcomes
 }
 
-/// The same without the time it took.
+/// The outcome without the time it took.
 fn said(outcome: Outcome) -> String {
     match outcome {
         Outcome::Reply { is_intact, hops_left, .. } => {
@@ -183,5 +183,5 @@ const NOWHERE: [(&str, &str, &str); 5] = [
 /// Of data: none, what ping(8) sends, what just fits and does not any more, many fragments, the most.
 const SIZES: [usize; 10] = [0, 1, 56, 1400, 1452, 1453, 1472, 1473, 8000, 65_000];
 const MTU: u32 = 1400;
-/// Nobody answers, whatever the time.
+/// No host answers, whatever the time.
 const SILENCE: Duration = Duration::from_millis(300);

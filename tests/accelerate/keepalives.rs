@@ -26,7 +26,7 @@ const LINE: &str = "
     link r1:core 10.9.0.1/24 fd09::1/64 -- r2:core 10.9.0.2/24 fd09::2/64
     link r2:edge 10.2.0.254/24 2001:db8:2::fe/64 -- server:eth0 10.2.0.1/24 2001:db8:2::1/64
 ";
-/// Nobody's: what is sent there the server's interface gets, and its host does not answer.
+/// No host's: the server's interface receives what is sent there, and its host does not answer.
 const DESTINATIONS: [&str; 2] = ["10.2.0.9", "2001:db8:2::9"];
 const NOBODYS_MAC: &str = "02:00:00:00:00:99";
 /// Milliseconds between two packets of a BFD session, at most; it is down after ten times this.

@@ -1,4 +1,4 @@
-//! Tables that nobody keeps true any more are not used for longer than they may be: the route is changed while the
+//! Tables that the accelerator keeps true no longer are not used past their bound: the route is changed while the
 //! accelerator is stopped, and the last packet by the old route is looked for.
 //!
 //! The bound is `limit` + 50 ms. What is measured is longer by the time that the

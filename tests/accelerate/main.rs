@@ -1,6 +1,6 @@
 //! Scenarios of the accelerator: a kernel's router between two hosts, and `manylane accelerate` beside it.
 //!
-//! One file is one scenario; `cargo test -p manylane --test accelerate lease::` runs the tests of one. They need root,
+//! One file is one scenario; `cargo test -p manylane --test accelerate lease::` runs its tests. The tests need root,
 //! and print `SKIPPED` without it. The rules of `tests/netns/main.rs` hold here too.
 
 #[path = "../messages/mod.rs"]

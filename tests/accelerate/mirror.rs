@@ -1,5 +1,5 @@
 //! The mirror is as the kernel: links cut in every way and back, next hops replaced, messages lost, routes of all
-//! kinds. What is asked is `show mirror --diff`, and that traffic follows.
+//! kinds. The tests read `show mirror --diff`, and check that traffic follows.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;
@@ -84,7 +84,7 @@ fn traffic_follows_when_links_are_cut_in_any_way_and_come_back() {
     assert_eq!(accelerated.diff(), Vec::<String>::new());
 }
 
-/// As many routes by one object as the Internet has: one message of the kernel says all there is to say.
+/// As many routes by one object as the Internet has: one message of the kernel says all.
 #[test]
 fn a_next_hop_is_replaced_under_all_of_its_routes() {
     let Some(topology) = make() else { return };
@@ -115,7 +115,7 @@ fn a_next_hop_is_replaced_under_all_of_its_routes() {
     leaves_by(&accelerated, &streams, "wan");
 }
 
-/// More than a socket holds, while nobody reads: all is read anew, and what was true all along stays.
+/// More than a socket holds, while the mirror does not read: all is read anew, and what was true all along stays.
 #[test]
 fn messages_that_are_lost_lead_to_a_resync() {
     let Some(topology) = make() else { return };
@@ -210,7 +210,7 @@ fn routes_of_all_kinds_are_mirrored() {
     topology.tool("r1", "ip -6 rule add priority 32766 lookup main");
     accelerated.wait_for_tier("lan", "ingress");
     accelerated.wait_for_no_difference();
-    // A link goes and comes with all that there is.
+    // A link goes and comes with all that depends on it.
     for line in ["ip link set alt down", "ip link set alt up"] {
         topology.tool("r1", line);
         accelerated.wait_for_no_difference();

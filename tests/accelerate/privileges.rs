@@ -32,7 +32,7 @@ fn as_another_user_it_does_the_same() {
     it_does_its_work(&topology, Some(NOBODY));
 }
 
-/// All that can be asked of it wrongly.
+/// All wrong requests.
 #[test]
 fn what_it_refuses_names_the_thing_and_the_next_step() {
     let Some(topology) = plain_hosts(IN_A_ROW) else { return };
@@ -120,7 +120,7 @@ impl Running {
         command.env("NOTIFY_SOCKET", folder.join("notify")).env("WATCHDOG_USEC", "3000000");
         if let Some((user, number)) = user {
             command.args(["--user", user]);
-            // It may take its socket away in the end, and tell the manager.
+            // The accelerator may take its socket away in the end, and notify the manager.
             for path in [folder.clone(), folder.join("notify")] {
                 chown(path, Some(number), None).expect("we are root");
             }
@@ -189,7 +189,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended.
+        // The child may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.folder);

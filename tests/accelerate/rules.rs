@@ -1,4 +1,4 @@
-//! Two uplinks, and rules that say who goes by which: as the kernel has it, by the fast way, while rules come and go
+//! Two uplinks, and rules that choose between them: as the kernel has it, by the fast way, while rules come and go
 //! under traffic. Needs root.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use manylane_lab::accelerated::{Accelerated, topology};
 use manylane_lab::{Steady, SteadyOptions, Topology, until};
 
-/// The server has an address behind both uplinks; the client has two, of which rules know the second.
+/// The server has an address behind both uplinks; the client has two, and rules name the second.
 const TWO_UPLINKS: &str = "
     host client via 10.1.0.254 2001:db8:1::fe
     host server via 10.2.0.254 2001:db8:2::fe
@@ -34,7 +34,7 @@ fn who_a_rule_is_about_goes_by_its_table() {
     let all: Vec<&Steady> = first.iter().chain(&second).collect();
     leave_by(&accelerated, &all, &[]);
 
-    // Rules come: nobody is lost, and only those whom they are about move.
+    // Rules appear: no packet is lost, and only the streams that they are about move.
     let marks: Vec<u64> = all.iter().map(|stream| stream.mark()).collect();
     ip(&topology, &BY_ALT);
     let second: Vec<&Steady> = second.iter().collect();
@@ -81,7 +81,7 @@ fn who_a_rule_is_about_goes_by_its_table() {
     none_is_missing(&all, &marks);
 }
 
-/// Marks are the kernel's to ask for: who meets such a rule is its, and arrives by it.
+/// Only the kernel reads marks: packets that meet such a rule are the kernel's, and arrive by it.
 #[test]
 fn a_rule_by_mark_is_the_kernels_for_whom_it_may_concern() {
     let Some(topology) = make() else { return };
@@ -201,14 +201,14 @@ fn ip(topology: &Topology, lines: &[&str]) {
     lines.iter().for_each(|line| drop(topology.tool("r1", &format!("ip {line}"))));
 }
 
-/// Waits until these streams leave by each uplink, all of them by us; as many as there are.
+/// Waits until these streams leave by each uplink, all of them by us.
 fn leave_by(accelerated: &Accelerated, wan: &[&Steady], alt: &[&Steady]) {
     until(&format!("{} leave by wan, {} by alt", wan.len(), alt.len()), || {
         let sent = || ["wan", "alt"].map(|name| accelerated.port(name).sent);
         let before = sent();
         wan.iter().chain(alt).for_each(|stream| _ = stream.after(50));
         let after = sent();
-        // Streams go on while others are waited for; the counters are read one after the other.
+        // Streams continue while others are waited for; the counters are read one after the other.
         let is_so = |at: usize, streams: &[&Steady]| {
             let count = after[at] - before[at];
             if streams.is_empty() { count == 0 } else { count >= 45 * streams.len() as u64 }
@@ -229,7 +229,7 @@ fn none_is_missing(streams: &[&Steady], marks: &[u64]) {
     for (stream, &mark) in streams.iter().zip(marks) {
         let end = stream.mark();
         stream.arrives("all before it have arrived");
-        // What went by the kernel may be overtaken.
+        // Packets that the kernel forwarded may be overtaken.
         until("none is missing", || match stream.missing(mark..end) {
             0 => Ok(()),
             missing => Err(format!("{missing}: {:?}", stream.arrivals())),

@@ -1,5 +1,5 @@
 //! What hosts say to each other through a router whose kernel is relieved of it: as through the kernel alone, and
-//! most of it by the fast way. When the accelerator stops, the kernel goes on. Needs root.
+//! most of it by the fast way. When the accelerator stops, the kernel takes over. Needs root.
 
 use manylane_accelerate::accelerator::{Accelerator, Options};
 use manylane_api::accelerate::AcceleratedLedger;

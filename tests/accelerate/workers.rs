@@ -1,4 +1,4 @@
-//! The worker tier, set by name on veth: what comes in goes up to threads of the accelerator, and leaves by them.
+//! The worker tier, set by name on veth: threads of the accelerator receive the packets, and transmit them.
 //!
 //! The hosts fill in their checksums themselves, as for the driver tier: a veth's driver does not see that they are
 //! still to be. Needs root.
@@ -53,7 +53,7 @@ fn packets_are_forwarded_by_workers_and_counted_once() {
     }
 }
 
-/// Every tier to every other, while a connection and a stream go on. What is lost is counted.
+/// Every tier to every other, while a connection and a stream run. Lost packets are counted.
 #[test]
 fn a_port_changes_its_tier_under_traffic() {
     let Some(topology) = plain_hosts(IN_A_ROW) else { return };
@@ -107,14 +107,14 @@ fn a_port_changes_its_tier_under_traffic() {
     assert!(dropped(&accelerated) <= DROPPED_MAX, "{ledger:#?}");
 }
 
-/// What comes in by the queues of a worker that hangs goes the other way; when it goes on, it has them again.
+/// The ingress tier takes over the queues of a worker that hangs; when the worker continues, it has them again.
 #[test]
 fn a_worker_that_hangs_is_passed_by() {
     let Some(topology) = plain_hosts(IN_A_ROW) else { return };
     let [client, server] = ["client", "server"].map(|name| topology.host(name));
     let stream =
         Steady::start(client, server, SteadyOptions::to(SERVER_V4)).expect("sockets are to be had");
-    // With two, one has what comes in by lan, and the other one has to take back what that sends by wan.
+    // With two, one receives by lan, and the other one has to take back what that worker sends by wan.
     for (workers, hangs) in [("1", 0), ("2", 0), ("2", 1)] {
         let what = format!("worker {hangs} of {workers}");
         let accelerated = start(&topology, &["--tier", "workers", "--workers", workers]);
@@ -127,7 +127,7 @@ fn a_worker_that_hangs_is_passed_by() {
         stream.after(500);
         let seen = stream.arrives("while it hangs");
         assert_eq!(stream.missing(mark..seen), 0, "while {what} hangs");
-        // Nobody else waits for it: routes change.
+        // No other thread waits for it: routes change.
         topology.tool("r1", "ip route add 10.9.0.0/16 via 10.2.0.1");
         accelerated.wait_for_no_difference();
         topology.tool("r1", "ip route del 10.9.0.0/16");
@@ -141,7 +141,7 @@ fn a_worker_that_hangs_is_passed_by() {
     }
 }
 
-/// Its sockets cannot be taken back meanwhile; whoever asks is answered, packets go on, and so does the process's end.
+/// Its sockets cannot be taken back meanwhile; requests are answered, packets are forwarded, and the process can end.
 #[test]
 fn a_worker_that_hangs_keeps_nobody_from_changing_the_tier_and_from_ending() {
     let Some(topology) = plain_hosts(IN_A_ROW) else { return };
@@ -248,7 +248,7 @@ fn whatever_ends_it_the_kernel_forwards() {
         accelerated.wait();
         let seen = stream.arrives(&format!("after {signal}"));
         println!("{signal}: {} of {} missing", stream.missing(mark..seen), seen - mark);
-        // What was in rings, and what came in until the process's memory had been given back: its word still held.
+        // Frames in rings, and those received until the process's memory had been given back: its word still held.
         assert!(stream.missing(mark..seen) <= 200, "{signal}");
         let links = topology.tool("r1", "ip -d link show wan");
         assert!(!links.contains("xdp"), "{signal}: {links}");
@@ -268,7 +268,7 @@ fn whatever_ends_it_the_kernel_forwards() {
     is_forwarded_by(&accelerated, "workers");
 }
 
-/// A port of each tier, and a second one of the workers': each packet goes by the one that both of its ports allow.
+/// A port of each tier, and a second one of the workers': each packet takes the tier that both of its ports allow.
 #[test]
 fn tiers_are_mixed_on_one_router() {
     let Some(topology) = topology(STAR) else { return };
@@ -335,7 +335,7 @@ fn two_workers_have_a_queue_each() {
     println!("{before:?} to {after:?} sleeps");
     drop(streams);
     accelerated.assert_balanced();
-    // Asleep between two packets, or hardly ever: 4000 a second come in.
+    // Asleep between two packets, or hardly ever: 4000 a second arrive.
     assert!(before.iter().zip(&after).all(|(before, after)| after > &(before + 100)));
 }
 

@@ -1,4 +1,4 @@
-//! The bed of the worker tier's scenarios: hosts whose packets a driver can forward, what is asked of the accelerator,
+//! The bed of the worker tier's scenarios: hosts whose packets a driver can forward, queries of the accelerator,
 //! and a thread of it that hangs.
 
 use std::fs;
@@ -25,7 +25,7 @@ impl Hung {
 
 impl Drop for Hung {
     fn drop(&mut self) {
-        // It may have ended.
+        // The thread may have ended.
         let _ = ptrace::detach(self.0, None);
     }
 }
@@ -106,7 +106,7 @@ pub fn by_workers(accelerated: &Accelerated, name: &str) -> AcceleratedPort {
     in_tier(accelerated, name, "workers")
 }
 
-/// The same of both ports.
+/// Waits until both directions of both ports are the workers'.
 pub fn both_by_workers(accelerated: &Accelerated) {
     for name in ["lan", "wan"] {
         by_workers(accelerated, name);
