@@ -22,7 +22,7 @@ use nix::sys::signal::Signal;
 
 const MANYLANE: &str = env!("CARGO_BIN_EXE_manylane");
 
-/// A packet is with its reader when it has been there, and both ways to read it say the same of it.
+/// A packet is with its reader when it has been there, and both ways to read it agree.
 #[test]
 fn tcpdump_and_we_show_packets_while_they_come() {
     if !has("tcpdump") {
@@ -154,7 +154,7 @@ fn tshark_captures_as_wireshark_does() {
     words.extend(["-T", "fields", "-e", "frame.interface_name", "-e", "ip.src", "-e", "ipv6.src"]);
     words.extend(["-Y", "icmp.type == 0 || icmp.type == 8 || icmpv6.type in {128, 129}"]);
     let mut tshark = Reader::start(tshark(&words));
-    // From then on packets wait for whoever reads the FIFO.
+    // From then on packets wait for the reader of the FIFO.
     rig.pings_until(|sockets| sockets.iter().any(|socket| socket.port.as_deref() == Some("wan")));
     let lines: Vec<_> = FAMILIES
         .iter()
@@ -199,7 +199,7 @@ fn captures_end_without_disturbing_anybody() {
     let has_grown = || fs::metadata(&filtered).expect("it is there").len() > empty;
     rig.pings_until(|sockets| sockets.len() == 2 && has_grown());
 
-    // The end is there before it goes on: it takes what waits, and no more.
+    // The end is there before the command continues: it takes the packets that wait, and no more.
     signal(&of_slow.child, Signal::SIGINT);
     signal(&of_slow.child, Signal::SIGCONT);
     let counts = of_slow.end();
@@ -220,7 +220,7 @@ fn captures_end_without_disturbing_anybody() {
     rig.finish();
 }
 
-/// Two hosts, `manylane run` between them, and who looks.
+/// Two hosts, `manylane run` between them, and the captures.
 struct Rig {
     lab: Lab,
     running: Running,
@@ -243,11 +243,11 @@ impl Rig {
         (capturing, BufReader::new(out).lines())
     }
 
-    /// The same with packets to be read by another program. Nothing is missed after it has begun to read.
+    /// As `capture`, with packets to be read by another program. Nothing is missed after it has begun to read.
     fn capture_into(&self, words: &str, filter: &str) -> (Capturing, ChildStdout) {
         let words: Vec<_> = words.split(' ').chain([filter]).collect();
         let (mut capturing, out) = self.spawn(&words);
-        capturing.wait_until_it_listens(); // What it has written so far fits into the pipe.
+        capturing.wait_until_it_listens(); // All written so far fits into the pipe.
         (capturing, out)
     }
 
@@ -312,7 +312,7 @@ impl Rig {
             let mut command = Command::new("unshare");
             let script = "mount --bind \"$1\" \"$2\" && shift 2 && exec \"$@\"";
             command.args(["--mount", "sh", "-c", script, "sh"]).arg(&ours).arg(&theirs).args(rest);
-            // No preferences of whoever runs this.
+            // No preferences of the user who runs this.
             command.env("HOME", &ours).env("XDG_CONFIG_HOME", &ours);
             command
         };
@@ -334,7 +334,7 @@ impl Rig {
         self.folder().join(name).display().to_string()
     }
 
-    /// Nobody looks any more, and nothing is missing.
+    /// The last socket has closed, and nothing is missing.
     fn finish(self) {
         self.pings_until(<[SocketStatus]>::is_empty);
         let ledger: Ledger = self.running.client().ask("/v1/ledger").expect("it answers");
@@ -398,7 +398,7 @@ impl Capturing {
 
 impl Drop for Capturing {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // It may have ended, and been waited for.
+        let _ = self.child.kill(); // The child may have ended, and been waited for.
         let _ = self.child.wait();
     }
 }
@@ -443,7 +443,7 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // It may have ended, and been waited for.
+        let _ = self.child.kill(); // The child may have ended, and been waited for.
         let _ = self.child.wait();
     }
 }
@@ -469,7 +469,7 @@ fn packets(file: &str) -> u64 {
     number.unwrap_or_else(|| panic!("{said}")).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
 
-/// The fields of a file's packets, the first where there are several.
+/// The fields of a file's packets, the first of several.
 fn tshark(file: impl AsRef<Path>, fields: &str) -> Vec<Vec<String>> {
     let mut command = Command::new("tshark");
     command.args([
@@ -547,6 +547,6 @@ const FAMILIES: [Family; 2] = [
 const WHAT_IS_COUNTED: &str = "icmp or udp or icmp6[0] < 130";
 const ALL_POINTS: &str = "rx,tx,drop";
 const DATAGRAMS: u64 = 5;
-/// Three pings there and back, datagrams there, each on two ports; two packets that come, are dropped, and are
+/// Three pings there and back, datagrams there, each on two ports; two packets that arrive, are dropped, and are
 /// answered.
 const OF_A_FAMILY: u64 = 3 * 4 + DATAGRAMS * 2 + 2 * 3;

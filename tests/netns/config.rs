@@ -171,7 +171,7 @@ fn plain() -> String {
     RouterOptions::default().text()
 }
 
-/// The same with routes of both families, one by two next hops, a neighbour, and another limit.
+/// That configuration with routes of both families, one by two next hops, a neighbour, and another limit.
 fn other() -> String {
     RouterOptions { more: more(), ..RouterOptions::default() }.text()
 }

@@ -1,5 +1,5 @@
-//! Each driver of an interface beside each other: hosts with their default offloads, whose packets come
-//! as segments of 64 KiB where the driver takes them, and are cut where the way out does not.
+//! Each driver of an interface beside each other: hosts with their default offloads, whose packets arrive
+//! as segments of 64 KiB where the driver takes them, and are cut where the egress driver does not.
 
 use std::net::IpAddr;
 
@@ -68,7 +68,7 @@ fn transfer(drivers: [&'static str; 2]) -> Option<[PortStatus; 2]> {
 }
 
 /// The host that manylane runs on, as one more host: through an interface that is made for it. What it
-/// sends comes in segments too, and leaves so by packet sockets, cut by AF_XDP.
+/// sends arrives in segments too, and leaves so by packet sockets, cut by AF_XDP.
 #[test]
 fn the_host_itself_is_reached_by_a_tap() {
     let more = "[[port]]\nname = \"host\"\ndriver = \"tap\"\ninterface = \"host0\"\n\

@@ -7,7 +7,7 @@ use manylane_lab::{
     LAN_V4, LAN_V6, LabOptions, Outcome, Pinger, RouterOptions, SERVER_V4, SERVER_V6,
 };
 
-/// One that has no address of its own yet asks for nobody: by neighbour discovery it may not (RFC 4429 §3.2).
+/// A router without an address of its own yet queries no neighbour: discovery forbids it (RFC 4429 §3.2).
 /// The packet waits so long, and is not lost.
 #[test]
 fn the_first_packet_is_answered_at_once() {
@@ -35,7 +35,7 @@ fn the_first_packet_is_answered_at_once() {
     }
 }
 
-/// After so long Linux and manylane ask for a neighbour again (RFC 4861 §10, `RETRANS_TIMER`).
+/// After this time Linux and manylane query a neighbour again (RFC 4861 §10, `RETRANS_TIMER`).
 const RETRY: Duration = Duration::from_secs(1);
 
 /// So long an IPv6 address may be probed (RFC 4862 §5.4.2: up to `MAX_RTR_SOLICITATION_DELAY`, and a second).

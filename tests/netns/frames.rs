@@ -26,7 +26,7 @@ fn frames_are_shown_and_lists_change_their_length() {
 
     let output = manylane(&running, &["config", "set", "frames.hot_list_len", "128"]);
     assert_eq!(text(&output.stdout), "frames.hot_list_len = 128, until the daemon ends\n");
-    // A worker that sleeps was woken; it shows its list before it sleeps again. It takes from it when
+    // A worker that sleeps was woken; it shows its list before it sleeps again, and takes from it when
     // enough was received.
     loop {
         all_answered(&lab.client, SERVER_V4, 56);

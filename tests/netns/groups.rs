@@ -1,4 +1,4 @@
-//! Routes by several next hops, of which one does not exist.
+//! Routes by several next hops, where one does not exist.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use manylane_io::netlink::Netlink;
 use manylane_lab::scenario::all_answered;
 use manylane_lab::{LabOptions, RouterOptions};
 
-/// Flows to 16 destinations behind the server by three next hops: two are the server, and one is nobody.
+/// Flows to 16 destinations behind the server by three next hops: two are the server, and one does not exist.
 #[test]
 fn no_flow_goes_by_a_next_hop_that_does_not_exist_while_others_do() {
     let more = "\
@@ -34,7 +34,7 @@ fn no_flow_goes_by_a_next_hop_that_does_not_exist_while_others_do() {
             netlink.add_address("lo", address, length).expect("it is new");
         }
     });
-    // The router asks for each next hop again and again: here until it has found the second.
+    // The router queries each next hop again and again: here until it has found the second.
     scenario.warm_up(&["10.2.0.2", "2001:db8:2::2"].map(|text| text.parse().expect("an address")));
     for &destination in &destinations {
         all_answered(&scenario.lab.client, destination, 56);

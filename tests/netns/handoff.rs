@@ -1,4 +1,4 @@
-//! Links with one queue, and two workers: by flow both forward, whoever receives.
+//! Links with one queue, and two workers: by flow both forward, whichever receives.
 
 use std::{fs, thread};
 
@@ -31,8 +31,8 @@ fn options(driver: &'static str, steering: &'static str) -> Option<RouterOptions
     })
 }
 
-/// Sends 1500 numbered datagrams to the server, of IPv4 or IPv6 by the flow's number. They arrive in order, and
-/// more of them than `least`.
+/// Sends 1500 numbered datagrams to the server, of IPv4 or IPv6 by the flow's number. The datagrams arrive in order,
+/// and more of them than `least`.
 fn stream(scenario: &Scenario, flow: usize, least: u64) {
     let destination = [SERVER_V4, SERVER_V6][flow % 2];
     let (client, server) = (&scenario.lab.client, &scenario.lab.server);
@@ -78,7 +78,7 @@ fn both_forward_in_order(driver: &'static str, steering: &'static str, why: &str
             queues += u32::from(owner != last);
             last = owner;
             _ = source.set("port.lan.queue.0", &(1 - owner).to_string());
-            // Asked for again, while packets to it are held.
+            // Queried again, while packets to it are held.
             let server = [SERVER_V4, SERVER_V6][round % 2].to_string();
             forgotten += u32::from(source.delete_neighbour("wan", &server).is_ok());
             round += 1;
@@ -166,7 +166,7 @@ fn a_worker_goes_and_comes_in_order() {
     scenario.finish();
 }
 
-/// A link is removed while the client sends by it; what a generator sends by the other goes on. The program is off
+/// A link is removed while the client sends by it; a generator's frames by the other still pass. The program is off
 /// the device then, and its queue has no socket: it can be opened again. Of packet sockets none is left either.
 #[test]
 fn a_port_goes_and_others_go_on() {

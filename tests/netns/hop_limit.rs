@@ -1,4 +1,4 @@
-//! A packet whose hop limit (TTL) ends at the router: its sender is told, by the right address.
+//! A packet whose hop limit (TTL) ends at the router: its sender is notified, by the right address.
 
 use crate::scenario::Scenario;
 use manylane_lab::scenario::{all_answered, error_of};

@@ -1,6 +1,6 @@
 //! Scenarios of the router: whole systems in network namespaces, with a kernel's stack at both ends.
 //!
-//! One file is one scenario; `cargo test -p manylane --test netns ping::` runs the tests of one. They need root, and
+//! One file is one scenario; `cargo test -p manylane --test netns ping::` runs its tests. The tests need root, and
 //! print `SKIPPED` without it.
 //!
 //! All share one process, so none may change what belongs to it: signals, environment, working folder, limits,

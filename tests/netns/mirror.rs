@@ -1,5 +1,5 @@
-//! The mirror beside the kernel itself: ip(8) does anything in any order, some of which the kernel refuses and much
-//! of which it does in silence; the model, which hears of it by events alone, is what a dump says, and an address
+//! The mirror beside the kernel itself: ip(8) does anything in any order; the kernel refuses some changes, and makes
+//! many of them in silence; the model, which hears of it by events alone, is what a dump says, and an address
 //! leads where the kernel's own lookup leads. With rules, too: there a packet is decided about as the program
 //! would. Needs root.
 
@@ -68,12 +68,12 @@ fn follow(command: fn(&mut Random) -> String) {
     });
 }
 
-/// A router with three wires, both ends of which are its own, and a fourth that packets come by.
+/// A router with three wires, which have both ends at it, and a fourth, the ingress of packets.
 struct Bed {
     watch: Watch,
     netlink: Netlink,
     mirror: Mirror,
-    /// Of the tables' readers, of which there is one while something is asked.
+    /// The domain of the tables' readers, with one reader during a query.
     domain: Domain,
     now: u64,
     done: Vec<String>,
@@ -122,7 +122,7 @@ impl Bed {
         dump(&mut self.netlink)
     }
 
-    /// Hears all that there is to be heard, and writes it.
+    /// Reads all events that the kernel has sent, and writes them.
     fn follow(&mut self) {
         loop {
             let mirror = &mut self.mirror;
@@ -133,7 +133,7 @@ impl Bed {
                 break;
             }
         }
-        // All wires are ports, whichever there are now.
+        // All present wires are ports.
         let links = self.mirror.kernel().links().filter(|link| link.name.ends_with('0'));
         let ports: Vec<Port> = (1..)
             .zip(links)
@@ -199,7 +199,7 @@ impl Bed {
                 true => self.decided(address, from, tos),
                 false => self.ours(address),
             };
-            // A carrier may have come or gone in between.
+            // A carrier may have changed in between.
             if before != self.kernels(address, from, tos) {
                 continue;
             }
@@ -255,14 +255,14 @@ impl Bed {
             NextHop::Group(group) => {
                 let ways: Vec<_> =
                     tables.members(group).filter_map(|(member, _)| way(member.slot)).collect();
-                // The kernel may choose a member that has no neighbour yet: it would ask for it.
+                // The kernel may choose a member that has no neighbour yet: it would query one.
                 let all = tables.members(group).count();
                 if ways.len() < all { Ours::Kernel } else { Ours::Via(ways) }
             }
         }
     }
 
-    /// What would be done with a packet that comes in.
+    /// The program's decision about a packet that `in0` receives.
     fn decided(&self, address: IpAddr, from: IpAddr, tos: u8) -> Ours {
         let kernel = self.mirror.kernel();
         let ifindex = kernel.link_named("in0").expect("it stays").index;
@@ -285,7 +285,7 @@ impl Bed {
         }
     }
 
-    /// What the kernel does with a packet to this address that comes in.
+    /// What the kernel does with a packet to this address that `in0` receives.
     fn kernels(&self, address: IpAddr, from: IpAddr, tos: u8) -> Kernels {
         let asked = format!("-j route get {address} from {from} iif in0 tos {tos:#x}");
         let printed = match try_ip(&asked) {
@@ -317,7 +317,7 @@ enum Kernels {
 
 #[derive(Debug)]
 enum Ours {
-    /// It is left to the kernel.
+    /// The packet is left to the kernel.
     Kernel,
     Nothing,
     Local,
@@ -341,7 +341,7 @@ fn dump(netlink: &mut Netlink) -> Dump {
     dump
 }
 
-/// Longer than a carrier is told late.
+/// Longer than the kernel delays the news of a carrier.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 const WIRES: [&str; 3] = ["u", "v", "w"];
@@ -494,7 +494,7 @@ fn command(random: &mut Random) -> String {
                 ])
             };
             let metric = random.pick(&["", "", " metric 10", " metric 1024"]);
-            // Siblings of different MTUs are told so that nobody can tell them apart.
+            // The kernel reports siblings of different MTUs so that no reader can tell them apart.
             let mtu = match (is_v6, prefix) {
                 (true, "fd60::7/128") => " mtu 1300",
                 (true, _) => "",
@@ -616,7 +616,7 @@ fn packet(from: IpAddr, to: IpAddr, tos: u8) -> Vec<u8> {
 const OURS: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const EVERYTHING: u32 =
     flags::INGRESS | flags::EGRESS | flags::FORWARDING_V4 | flags::FORWARDING_V6;
-/// Where packets come from: by the wire that they come by, and elsewhere.
+/// Sources of packets: behind their ingress wire, and elsewhere.
 const SOURCES_V4: [&str; 3] = ["198.18.0.9", "198.18.0.9", "10.60.0.7"];
 const SOURCES_V6: [&str; 3] = ["fd18::9", "fd18::9", "fd60::7"];
 

@@ -17,8 +17,8 @@ use manylane_net::wire::{arp, ipv6};
 
 const MANYLANE: &str = env!("CARGO_BIN_EXE_manylane");
 
-/// A wrong address keeps packets from the server, for as long as it stands: it is used, and not asked for.
-/// Without it, the server is found; with the right one, nobody asks.
+/// A wrong address keeps packets from the server, for as long as it stands: the router uses it, without a query.
+/// Without it, the server is found; with the right one, the router sends no query.
 #[test]
 fn neighbours_are_set_in_the_file_added_and_deleted_while_the_daemon_runs() {
     let Some(lab) = lab(LabOptions::default()) else { return };

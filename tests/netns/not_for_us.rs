@@ -10,7 +10,7 @@ use manylane_lab::{Outcome, Pinger, SERVER_V4, SERVER_V6};
 fn frames_to_another_station_are_dropped() {
     let Some(scenario) = Scenario::start() else { return };
     scenario.warm_up(&[SERVER_V4, SERVER_V6]);
-    // Another router, whose MAC nobody has, on the way to networks behind the real one.
+    // Another router, whose MAC no host has, on the way to networks behind the real one.
     let [v4, v6]: [(IpAddr, IpAddr); 2] =
         [("10.2.0.1", "10.1.0.99"), ("2001:db8:2::1", "2001:db8:1::99")]
             .map(|(to, via)| (to.parse().expect("an address"), via.parse().expect("an address")));

@@ -1,4 +1,4 @@
-//! A neighbour that does not exist: packets are held, then their sender is told.
+//! A neighbour that does not exist: packets are held, then their sender is notified.
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ fn the_sender_is_told_when_a_neighbour_does_not_answer() {
     }
     assert!(scenario.dropped("neighbour_failed") >= 2);
     assert_eq!(scenario.source().ledger().held, 0, "nothing is held for ever");
-    // It does not keep others from being reached.
+    // The silent neighbour keeps no other from being reached.
     all_answered(client, SERVER_V4, 56);
     all_answered(client, SERVER_V6, 56);
     scenario.finish();

@@ -1,7 +1,7 @@
 //! Links with four queues each way, and two workers: each sends by a transmit queue of its own, on every port,
 //! and so a flow leaves by one queue at a time, in order.
 //!
-//! A veth's transmit queue is its peer's receive queue. So the far end of the way out is a sink with an AF_XDP
+//! A veth's transmit queue is its peer's receive queue. So the far end of the egress link is a sink with an AF_XDP
 //! socket for each queue, which sees what was sent by which.
 
 use std::collections::HashMap;
@@ -76,7 +76,7 @@ fn each_flow_leaves_by_the_queue_of_the_worker_that_received_it() {
     scenario.finish();
 }
 
-/// Worker 1 receives nothing at all: it has a queue by which nobody else sends. When flows go to another worker,
+/// Worker 1 receives nothing at all: it has a queue by which no other worker sends. When flows move to another worker,
 /// they leave by its queue from then on.
 #[test]
 fn a_flow_that_moves_leaves_by_one_queue_at_a_time() {
@@ -117,7 +117,7 @@ fn a_flow_that_moves_leaves_by_one_queue_at_a_time() {
     scenario.finish();
 }
 
-/// What a queue has been given leaves before it is another worker's, who sends by another transmit queue. That
+/// A queue's frames leave before the queue is another worker's, which sends by another transmit queue. That
 /// one stays its own, whatever it receives by.
 #[test]
 fn a_receive_queue_that_changes_hands_reorders_nothing() {
@@ -179,7 +179,7 @@ impl Wire {
         let Lab { client, server, .. } = &scenario.lab;
         let mac = server.run(|| Interface::read("eth0").expect("it is there").mac);
         let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
-        // The sink answers nobody.
+        // The sink never answers.
         for address in [SERVER_V4, SERVER_V6] {
             let added = scenario.source().add_neighbour("wan", &address.to_string(), &mac);
             assert!(added.is_ok(), "{added:?}");

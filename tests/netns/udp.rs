@@ -29,8 +29,8 @@ fn datagrams_arrive_once_in_order_byte_for_byte() {
 }
 
 /// The beginning of a stream waits until the server has told its MAC, and stays the beginning: what
-/// was held goes out before what came later. (The sender knows the router already: Linux itself
-/// reorders what it holds.)
+/// was held leaves before what came later. (The sender knows the router already: Linux itself
+/// reorders held packets.)
 #[test]
 fn a_stream_to_an_unknown_neighbour_is_not_reordered() {
     for destination in [SERVER_V4, SERVER_V6] {
@@ -47,8 +47,8 @@ fn a_stream_to_an_unknown_neighbour_is_not_reordered() {
     }
 }
 
-/// A router that asks for its neighbours from the first packet on: while its addresses are probed, an IPv6
-/// stream would wait longer than there is room for it.
+/// A router that queries its neighbours from the first packet on: while its addresses are probed, an IPv6
+/// stream would outgrow the room for held packets.
 fn start() -> Option<Scenario> {
     let more = "[neighbour]\nduplicate_detection = \"off\"\n".into();
     Scenario::start_with(LabOptions::default(), &RouterOptions { more, ..Default::default() })

@@ -58,7 +58,7 @@ fn through(drivers: [&'static str; 2]) -> Option<bool> {
     for destination in [SERVER_V4, SERVER_V6, LAN_V4, LAN_V6] {
         all_answered(client, destination, 56);
     }
-    // Two tags, the outer a provider's, leave eight bytes less; the sender is told, and cuts.
+    // Two tags, the outer a provider's, leave eight bytes less; the sender is notified, and cuts.
     all_answered(client, SERVER_V4, 1492 - 28);
     let told = ping(client, SERVER_V4, 1493 - 28, 1).expect("raw sockets are to be had");
     assert_eq!(told.errors, [(LAN_V4, IcmpError::TooBig { mtu: 1492 })]);
@@ -140,7 +140,7 @@ fn other_vlans_do_not_come_in() {
         for tags in [((0x8100, 101), None), ((0x88a8, 100), None), PROVIDER] {
             let before = scenario.dropped("unknown_vlan");
             let in_vlan = put(client, "eth0", tags);
-            // The client asks for its neighbour, unasked once a second, and is not heard.
+            // The client queries its neighbour, by itself once a second, and is not heard.
             let is_dropped = (0..10).any(|_| {
                 let answer = ping(client, LAN_V4, 56, 1);
                 assert!(!answer.is_ok_and(|report| report.received > 0), "{drivers:?} {tags:?}");
@@ -153,7 +153,7 @@ fn other_vlans_do_not_come_in() {
     }
 }
 
-/// XDP in the network stack is not told of a tag: the port says so, rather than to mix VLANs.
+/// XDP in the network stack sees no tag: the port says so, rather than to mix VLANs.
 #[test]
 fn a_port_that_cannot_see_tags_does_not_open() {
     let Some(lab) = manylane_lab::scenario::lab(LabOptions::default()) else { return };

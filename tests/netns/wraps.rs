@@ -1,5 +1,5 @@
 //! Captures, copies and faults, with kernels at the far ends: packets out of a file reach a host, copies
-//! are what tcpdump reads, and TCP is right through whatever faults there are.
+//! are what tcpdump reads, and TCP is right through every injected fault.
 
 use crate::scenario;
 use std::fs;
@@ -173,8 +173,8 @@ fn copies_are_what_tcpdump_reads() {
     }
 }
 
-/// A capture that comes to an end, as on a full disk, stops no forwarding, and nobody overlooks it. Here
-/// the file is a pipe that nobody reads any more.
+/// A capture that comes to an end, as on a full disk, stops no forwarding, and is easy to see. Here
+/// the file is a pipe whose reader is gone.
 #[test]
 fn a_capture_that_cannot_be_written_is_said_and_forwarding_goes_on() {
     let Some(lab) = lab(LabOptions::default()) else { return };
@@ -227,7 +227,7 @@ fn ports(source: &dyn Source) -> [PortStatus; 2] {
     source.ports().try_into().expect("there are two")
 }
 
-/// Who sends the datagrams, by and to port [`PORT`].
+/// The sender of the datagrams, by and to port [`PORT`].
 const SENDER: Ipv4Addr = Ipv4Addr::new(10, 7, 0, 1);
 const PORT: u16 = 4711;
 
@@ -281,6 +281,6 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0); // It may be gone.
+        let _ = fs::remove_dir_all(&self.0); // The folder may be gone.
     }
 }
