@@ -27,7 +27,7 @@ impl Random {
         ((self.next() >> 32) as usize * end) >> 32
     }
 
-    /// True so many times out of a hundred.
+    /// True `times` times out of a hundred.
     pub fn percent(&mut self, times: usize) -> bool {
         self.below(100) < times
     }

@@ -1,4 +1,4 @@
-//! Neighbours that say who they are in every record, replaced while packets are tried.
+//! Neighbours that name themselves in every record, replaced while packets are tried.
 //!
 //! Neighbour n is behind 10.n.0.0/16. Its MAC address and ours name it and the version of its record, in
 //! each of the three words that a record keeps them in: a packet of neighbour n whose addresses are not
@@ -16,7 +16,7 @@ use manylane_sync::primitive::{AtomicU64, Ordering};
 
 use crate::random::Random;
 
-/// Few, so that each is changed again and again while somebody looks.
+/// Few, so that each is changed again and again while a reader looks.
 pub const NEIGHBOURS: usize = 3;
 
 /// Which versions of each neighbour's record a packet may find.
@@ -26,7 +26,7 @@ pub struct Versions([Version; NEIGHBOURS]);
 struct Version {
     /// Its publication has begun.
     begun: AtomicU64,
-    /// It is published, and the former is not.
+    /// The version is published, and the former is not.
     done: AtomicU64,
 }
 
@@ -36,13 +36,13 @@ impl Versions {
         Versions(std::array::from_fn(|_| Version::default()))
     }
 
-    /// The oldest that who begins to look now may find.
+    /// The oldest version that a reader may find when it begins to look now.
     pub fn oldest(&self, neighbour: usize) -> u64 {
         // SeqCst, all four: for a test, whose question is not the ordering of these.
         self.0[neighbour].done.load(Ordering::SeqCst)
     }
 
-    /// The newest that who has looked by now may have found.
+    /// The newest version that a reader may have found by now.
     pub fn newest(&self, neighbour: usize) -> u64 {
         self.0[neighbour].begun.load(Ordering::SeqCst)
     }
@@ -77,7 +77,7 @@ pub fn behind(neighbour: usize, random: &mut Random) -> Ipv4Addr {
     Ipv4Addr::new(10, neighbour as u8, c & 3, d)
 }
 
-/// Who changes everything all the time.
+/// The thread that changes everything all the time.
 pub struct Changer<'a> {
     pub tables: TransitMut,
     versions: &'a Versions,

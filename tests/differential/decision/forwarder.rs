@@ -74,7 +74,7 @@ impl Engine {
         Engine { pool: depot.pool(), region, forwarder, reader }
     }
 
-    /// Passes a packet on that came in by `entry`. An error is what became of it instead.
+    /// Forwards a packet that port `entry` received. An error is what became of it instead.
     pub fn forward(&mut self, packet: &Packet, entry: u16) -> Result<Sent, String> {
         let mut frame = self.pool.take().expect("all were given back");
         let len = u16::try_from(packet.frame.len()).expect("it fits a frame");
@@ -150,7 +150,7 @@ fn adjacencies(world: &World, domain: &Domain, ether_type: u16, addr: IpAddr) ->
     table
 }
 
-/// A port that takes whatever comes in one frame.
+/// A port that takes whatever one frame holds.
 fn facts(world: &World, port: u16) -> PortFacts {
     PortFacts {
         mac: world.tables.port(port).mac,

@@ -1,6 +1,6 @@
 //! Packets for a world: ordinary, odd, malformed.
 //!
-//! Each is drawn by itself: what is odd about it, and for whom it is, are independent, so that what is
+//! Each is drawn by itself: its oddity and its destination are independent, so that what is
 //! wrong in two ways comes too, and shows which check is first.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,11 +14,11 @@ use manylane_net::wire::{ipv4, ipv6, protocol};
 use super::world::{DEVICES, VLANS, World, vlan_of};
 use crate::random::Random;
 
-/// A frame, and how it comes in.
+/// A frame, and how it arrives.
 #[derive(Clone, Debug)]
 pub struct Packet {
     pub frame: Vec<u8>,
-    /// Its interface, tag and segments; the time is whoever tries it's.
+    /// Its interface, tag and segments; the program that tries the packet sets the time.
     pub arrival: Arrival,
     /// A device has added up its bytes.
     pub is_summed: bool,
@@ -37,7 +37,7 @@ pub struct Choice {
 
 /// One packet.
 pub fn packet(world: &World, choice: Choice, random: &mut Random) -> Packet {
-    // The port whose interface it comes in by, and the one that it is for.
+    // The port whose interface receives the packet, and the one that the packet is for.
     let (port, entry, tag) = match () {
         () if choice.tags && random.percent(70) => tagged(random),
         () => {
@@ -213,7 +213,7 @@ fn payload(protocol: u8, random: &mut Random) -> Vec<u8> {
     let len = match random.below(1000) {
         0..600 => random.below(64),
         600..900 => 8 + random.below(200),
-        // Around the MTUs that there are.
+        // Around the world's MTUs.
         900..980 => random.pick(&[536, 1240, 1360, 1452, 1460, 1480]) + random.below(44),
         _ => random.below(PAYLOAD_MAX),
     };
@@ -233,7 +233,7 @@ fn payload(protocol: u8, random: &mut Random) -> Vec<u8> {
     payload
 }
 
-/// The kernel tries no packet that is longer than a page, with what it has around it.
+/// The kernel tries no packet that is longer than a page, with the kernel's room around it.
 const PAYLOAD_MAX: usize = 3400;
 
 fn hop_limit(random: &mut Random) -> u8 {

@@ -18,7 +18,7 @@ use manylane_sync::rcu::Guard;
 use super::packets::Packet;
 use super::world::{DEVICES, PORTS, sizes};
 
-/// Where the program is tried: a namespace with the interfaces that packets are said to come in by.
+/// Where the program is tried: a namespace with the interfaces that packets name as their ingress.
 pub struct Lab {
     pub host: Host,
     /// Those of the ports.
@@ -28,7 +28,7 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Makes it; an error is why there is none.
+    /// Makes the lab; an error says why that failed.
     pub fn new() -> Result<Lab, String> {
         let host = Host::start("decision").map_err(|error| error.to_string())?;
         let made = host.run(|| -> Result<Vec<u32>, String> {
@@ -53,12 +53,12 @@ impl Lab {
     }
 }
 
-/// The program, and what it had counted when it was last looked at.
+/// The program, and its counts at the last look.
 pub struct Program {
     fast: IngressProgram,
     counters: Counters,
     counted: Vec<[u64; layout::COUNTERS]>,
-    /// Whether the queueing priority says what tag there was.
+    /// Whether the queueing priority says which tag the packet had.
     by_priority: bool,
 }
 
@@ -193,7 +193,7 @@ impl Program {
         Made { verdict: Some(verdict), entry, exit, priority, frame }
     }
 
-    /// Tries a packet in both ways. It is counted for port `entry`, if that is certain.
+    /// Tries a packet in both ways. The packet counts for port `entry`, if that is certain.
     pub fn compare(
         &mut self,
         twin: &Transit,

@@ -15,7 +15,7 @@
 //! | variable              | for                                             |
 //! |-----------------------|-------------------------------------------------|
 //! | `MANYLANE_SEED`       | other packets than every run's                  |
-//! | `MANYLANE_PACKETS`    | so many of them                                 |
+//! | `MANYLANE_PACKETS`    | this number of them                             |
 //! | `MANYLANE_BPF_OBJECT` | another object of the program, such as a mutant |
 
 use std::collections::BTreeMap;
@@ -73,7 +73,7 @@ fn in_the_driver_as_its_twin() {
                 world.change(30, &mut changes);
             }
             let mut packet = nth(&world, Choice { tags: false, stranger }, seed, number);
-            packet.arrival.gso_size = 0; // It stands for itself.
+            packet.arrival.gso_size = 0; // The packet stands for itself.
             if packet.frame.len() > IN_ONE_PIECE {
                 continue;
             }
@@ -98,7 +98,7 @@ const IN_ONE_PIECE: usize = 3000;
 /// What no packet of these can meet: it is for other tiers.
 const NEVER: Verdict = Verdict::DecisionChanged;
 
-/// Tries so many packets in both ways; each verdict must come, but those that cannot.
+/// Tries `packets` packets in both ways; each verdict must come, but those that cannot.
 fn agree(tags: bool, packets: u64, without: &'static [Verdict]) {
     let Some((lab, mut program, memory)) = lab(tags) else { return };
     let Lab { host, interfaces, stranger } = lab;
@@ -280,7 +280,7 @@ fn no_record_is_used_half_or_too_late() {
         thread::scope(|scope| {
             let enough = enough; // Gone with a panic here, so that the changer ends.
             scope.spawn(move || {
-                // Ends when nobody can ring any more.
+                // Ends when the changer's bell is gone.
                 while rung.recv().is_ok() {
                     let token = proxy.begin();
                     grace.wait().expect("the kernel waits");
@@ -353,7 +353,7 @@ fn to(destination: Ipv4Addr, ifindex: u32) -> Packet {
     Packet { frame, arrival, is_summed: false, priority: 0 }
 }
 
-/// The program and where it is tried, or a line that says why there is none.
+/// The program and where it is tried, or a line that says why not.
 fn lab(tags: bool) -> Option<(Lab, Program, Memory)> {
     let lab = Lab::new().map_err(skip).ok()?;
     let (program, memory) = Program::load(tags).map_err(skip).ok()?;

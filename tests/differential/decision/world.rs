@@ -108,7 +108,7 @@ impl World {
         world
     }
 
-    /// So many random changes, as a mirror of a busy kernel makes them.
+    /// `times` random changes, as a mirror of a busy kernel makes them.
     pub fn change(&mut self, times: usize, random: &mut Random) {
         for _ in 0..times {
             match random.below(105) {
@@ -144,7 +144,7 @@ impl World {
                 _ => self.set_control(random),
             }
         }
-        // Nobody reads meanwhile: a turn of the reader is everybody's.
+        // The only reader does not read meanwhile: its turn stands for all readers.
         self.reader.quiescent();
         self.tables.reclaim();
     }
@@ -192,7 +192,7 @@ impl World {
         self.with_room(|tables| tables.set_table(table, routes.iter().map(|(p, id)| (*p, *id))));
     }
 
-    /// Other rules: the usual ones, few, or as many as there can be.
+    /// Other rules: the usual ones, few, or as many as fit.
     fn set_rules(&mut self, is_ipv6: bool, random: &mut Random) {
         let mut rules = Vec::new();
         if random.percent(70) {
@@ -300,7 +300,7 @@ impl World {
         ] {
             flags |= if random.percent(percent) { flag } else { 0 };
         }
-        // As ways out to it have it, but for a moment.
+        // As the egress records that lead to the port have it, but for a moment.
         let ifindex = if random.percent(95) { 1000 } else { 2000 } + u32::from(port);
         // Now and then a device gets another address.
         let mac = if random.percent(10) { mac(port, 1) } else { mac(port, 0) };
@@ -371,7 +371,7 @@ fn prefix(random: &mut Random) -> IpPrefix {
     }
 }
 
-/// Networks full of routes to hosts: the longest lists and the widest trees that there are.
+/// Networks full of routes to hosts: the longest lists and the widest trees of all.
 fn hosts() -> impl Iterator<Item = IpPrefix> {
     let ipv4 = (0..=255).map(|host| (Ipv4Addr::new(192, 0, 2, host).into(), 32));
     let ipv6 = (0..=255).flat_map(|host| {

@@ -60,7 +60,7 @@ impl Case<'_> {
 pub enum Did {
     /// Nothing left it.
     Nothing,
-    /// It, or its fragments, went on.
+    /// The router forwarded the packet, or its fragments.
     Passed,
     /// The router sent an ICMP message of this type and code.
     Said(u8, u8),
@@ -87,8 +87,8 @@ impl Did {
     }
 }
 
-/// Takes redirects out of what left a router; returns how many there were. The kernel sends them for
-/// IPv6 once a second and has no setting for it; manylane sends none unless it is told to.
+/// Takes redirects out of what left a router; returns their number. The kernel sends them for
+/// IPv6 once a second and has no setting for it; manylane sends none unless it is configured to.
 pub fn without_redirects(outputs: &mut Outputs) -> usize {
     let count = |outputs: &Outputs| outputs.iter().flatten().count();
     let before = count(outputs);

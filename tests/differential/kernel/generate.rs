@@ -15,7 +15,7 @@ pub struct Shot {
     pub frame: Vec<u8>,
     /// What it carries between addresses and type, besides the tags of its link.
     pub tags: &'static [u8],
-    /// What is odd about it, for who reads a failure.
+    /// What is odd about it, for the reader of a failure.
     pub odd: Vec<&'static str>,
 }
 
@@ -99,7 +99,7 @@ pub fn body(random: &mut Random, icmp: u8, room: usize) -> Body {
         45..65 if room >= 20 => {
             let payload = payload(random, 20);
             let mut bytes = random.bytes(12);
-            // No options; no RST, or nobody is answered.
+            // No options; no RST, or no answer is due.
             bytes.extend([0x50, random.byte() & 0x3b, 1, 0, 0, 0, 0, 0]);
             bytes.extend(payload);
             Body { protocol: TCP, bytes, sum_at: Some(16) }

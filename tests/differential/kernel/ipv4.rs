@@ -35,7 +35,7 @@ pub fn packet(random: &mut Random, side: Side, odd: &mut Vec<&'static str>) -> V
         body: body(random, ICMP, side.mtu() - 60),
     };
     // Linux tells one sender of five routes that lead nowhere, then of one each second; a namespace has no
-    // setting for it. So there are many senders.
+    // setting for it. Hence the many senders.
     if matches!(plan::way(packet.destination.into()), Way::None | Way::Nowhere(_)) {
         packet.source = behind(random, side);
     }
@@ -178,7 +178,7 @@ impl Packet {
     }
 }
 
-/// Makes the header's checksum right, as far as there is a header.
+/// Makes the header's checksum right, as far as the bytes hold one.
 fn sum_header(bytes: &mut [u8]) {
     let header_len = (usize::from(bytes[0] & 0x0f) * 4).clamp(20, bytes.len());
     bytes[10..12].fill(0);
@@ -191,7 +191,7 @@ fn source(random: &mut Random, side: Side) -> Ipv4Addr {
     match random.below(4) {
         0..2 => side.host_v4(random.pick(&[1, 2])),
         2 => behind(random, side),
-        // Nobody checks that it comes from where a route to it would lead.
+        // Neither router checks that the source is where a route to it would lead.
         _ => random.pick(&[
             side.other().host_v4(1),
             side.other().host_v4(2),
@@ -200,7 +200,7 @@ fn source(random: &mut Random, side: Side) -> Ipv4Addr {
     }
 }
 
-/// Somebody behind a host on the link.
+/// An address behind a host on the link.
 fn behind(random: &mut Random, side: Side) -> Ipv4Addr {
     let site = [4, 3, 18, 19][side as usize];
     Ipv4Addr::new(10, site, random.byte(), random.byte() & 0x7f)
@@ -292,7 +292,7 @@ fn options(random: &mut Random) -> Vec<u8> {
     options
 }
 
-/// A mark: an ordinary datagram to a neighbour, from where nobody can be redirected.
+/// A mark: an ordinary datagram to a neighbour, from a sender that no redirect can reach.
 pub fn mark(side: Side, to: Ipv4Addr, number: u32) -> Vec<u8> {
     let from = Ipv4Addr::new(203, 0, 113, 9);
     datagram(side, 1, (from, to), &[&number.to_be_bytes(), MARK].concat())

@@ -201,7 +201,7 @@ fn source(random: &mut Random, side: Side) -> Ipv6Addr {
         0..12 => side.host_v6(random.pick(&[1, 2])),
         12..18 => behind(random, [4, 3, 0x18, 0x19][side as usize], random_subnet),
         18 => side.host_link_local(random.pick(&[1, 2])),
-        // Nobody checks that it comes from where a route to it would lead.
+        // Neither router checks that the source is where a route to it would lead.
         _ => random.pick(&[
             side.other().host_v6(1),
             side.other().host_v6(2),
@@ -276,7 +276,7 @@ fn odd_destination(random: &mut Random, side: Side) -> Ipv6Addr {
     ])
 }
 
-/// A mark: an ordinary datagram to a neighbour, from where nobody can be redirected.
+/// A mark: an ordinary datagram to a neighbour, from a sender that no redirect can reach.
 pub fn mark(side: Side, to: Ipv6Addr, number: u32) -> Vec<u8> {
     let from = Ipv6Addr::new(0x2001, 0xdb8, 99, 0, 0, 0, 0, 9);
     datagram(side, 1, (from, to), &[&number.to_be_bytes(), MARK].concat())

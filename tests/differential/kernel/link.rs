@@ -27,7 +27,7 @@ pub fn odd_tags(
     len: usize,
     odd: &mut Vec<&'static str>,
 ) -> &'static [u8] {
-    // They make no room on the link.
+    // The tags make no room on the link.
     if side != side.port() || len + 8 > 14 + side.mtu() {
         return &[];
     }
@@ -74,7 +74,7 @@ pub fn frame(
         let more = 1 + random.below(46);
         packet.extend(random.bytes(more));
     }
-    // Who has a link-local address has it with a MAC address of his own.
+    // Each host with a link-local address has a MAC address of its own.
     let host = match (packet.get(8), packet.get(23)) {
         (Some(0xfe), Some(&host)) => host,
         _ => random.pick(&[1, 2]),
@@ -251,11 +251,11 @@ fn solicited_node(target: Ipv6Addr) -> Ipv6Addr {
 
 /// What a router says of its own accord.
 pub enum Question {
-    /// It asks for a neighbour, who answers so.
+    /// The router queries a neighbour, which answers with this frame.
     Neighbour(Vec<u8>),
-    /// It tells of an address of its own.
+    /// The router announces an address of its own.
     Announcement,
-    /// It asks for somebody who is not there, or tells of its groups.
+    /// The router queries a neighbour that does not exist, or reports its groups.
     Other,
 }
 
@@ -273,7 +273,7 @@ pub fn question(side: Side, frame: &[u8]) -> Option<Question> {
         IPV6 if packet.get(6) == Some(&0) && packet.get(24..26)? == [0xff, 0x02] => {
             return (packet.get(48) == Some(&143)).then_some(Question::Other);
         }
-        // Whose hop limit is lower was only passed on.
+        // A packet with a lower hop limit was only forwarded.
         IPV6 if packet.get(6..8)? == [ICMPV6, 255] && packet.get(40) == Some(&135) => {
             IpAddr::from(<[u8; 16]>::try_from(packet.get(48..64)?).ok()?)
         }

@@ -2,7 +2,7 @@
 //!
 //! | file          | holds                                                                     |
 //! |---------------|---------------------------------------------------------------------------|
-//! | `plan.rs`     | addresses and routes of both labs, and who is a neighbour                  |
+//! | `plan.rs`     | addresses and routes of both labs, and the neighbours                      |
 //! | `twin.rs`     | a lab: a router of either kind, and the stations at its two links          |
 //! | `generate.rs` | packets: which, and what is odd about them                                |
 //! | `ipv4.rs`     | … of IPv4                                                                 |

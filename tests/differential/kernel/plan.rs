@@ -1,4 +1,4 @@
-//! Addresses and routes of both labs, and who is a neighbour.
+//! Addresses and routes of both labs, and the neighbours.
 //!
 //! ```text
 //!           hosts 1, 2              router              hosts 1, 2
@@ -112,7 +112,7 @@ impl Side {
         Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, self.number().into(), host.into())
     }
 
-    /// Everybody on the link but the router, with all addresses.
+    /// All hosts on the link but the router, with all addresses.
     pub fn neighbours(self) -> impl Iterator<Item = (IpAddr, [u8; 6])> {
         [1, 2].into_iter().flat_map(move |host| {
             let addresses: [IpAddr; 3] = [
@@ -134,7 +134,7 @@ pub enum To {
     Nowhere(RouteKind),
 }
 
-/// The static routes: prefixes in prefixes, each family with each kind. There is no default route.
+/// The static routes: prefixes in prefixes, each family with each kind. None is a default route.
 pub const ROUTES: &[(&str, u8, To)] = &[
     ("10.3.0.0", 16, To::Host(Side::Wan, 1)),
     ("10.3.7.0", 24, To::Host(Side::Wan, 2)),
@@ -167,13 +167,13 @@ pub const ROUTES: &[(&str, u8, To)] = &[
 /// What a router of the plan does with packets to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// They are for itself.
+    /// The router takes the packets for itself.
     Router,
-    /// They go on.
+    /// The router forwards the packets.
     On,
     /// A route drops them.
     Nowhere(RouteKind),
-    /// There is no route.
+    /// No route matches.
     None,
 }
 

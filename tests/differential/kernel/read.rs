@@ -91,7 +91,7 @@ impl Rest<'_> {
     }
 }
 
-/// The header of an IP packet, as far as rules ask for it.
+/// The header of an IP packet, as far as rules read it.
 #[derive(Clone, Copy, Debug)]
 pub enum Ip {
     V4(V4),
@@ -121,7 +121,7 @@ pub struct V6 {
 }
 
 impl Ip {
-    /// The IP packet in a frame, if there is a whole header of the version that Ethernet says.
+    /// The IP packet in a frame, if the frame has a whole header of the version that Ethernet says.
     pub fn of(frame: &[u8]) -> Option<Ip> {
         let ether_type = u16::from_be_bytes(frame.get(12..14)?.try_into().ok()?);
         let packet = &frame[14..];
@@ -204,7 +204,7 @@ fn quoted(frame: &[u8]) -> Option<Vec<u8>> {
     Some([&frame[..14], frame.get(at..)?].concat())
 }
 
-/// A frame in a line, for who reads a failure.
+/// A frame in a line, for the reader of a failure.
 pub struct InShort<'a>(pub &'a [u8]);
 
 impl fmt::Display for InShort<'_> {

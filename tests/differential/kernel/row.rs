@@ -114,7 +114,7 @@ pub fn transport(packet: &[u8]) -> Option<(u8, Option<usize>)> {
     }
 }
 
-/// Whether there is a segment routing header (RFC 8754).
+/// Whether the packet has a segment routing header (RFC 8754).
 pub fn has_segments(packet: &[u8]) -> bool {
     let (mut next, mut at) = (packet[6], 40);
     while let (0 | 43 | 44 | 51 | 60, Some(header)) = (next, packet.get(at..at + 4)) {
@@ -131,7 +131,7 @@ pub fn has_segments(packet: &[u8]) -> bool {
     false
 }
 
-/// Whether nobody can tell that it is no ICMP error.
+/// Whether no field shows that the packet is no ICMP error.
 pub fn may_be_error(packet: &[u8]) -> bool {
     match transport(packet) {
         Some((ICMPV6, at)) => at.is_none_or(|at| packet.len() <= at),

@@ -7,7 +7,7 @@
 //! | variable           | for                                  |
 //! |--------------------|--------------------------------------|
 //! | `MANYLANE_SEED`    | other packets than every run's       |
-//! | `MANYLANE_PACKETS` | so many of them                      |
+//! | `MANYLANE_PACKETS` | this number of them                  |
 //! | `MANYLANE_PACKET`  | one of them alone, by its number     |
 
 use std::env;
@@ -66,7 +66,7 @@ fn redirects_are_the_kernels() {
     }
 }
 
-/// Packets that leave by the link that they came by: to neighbours, and behind one; and a packet of each
+/// Packets that leave by the link of their ingress: to neighbours, and behind one; and a packet of each
 /// family whose sender is not on the link.
 fn hairpins() -> Vec<Shot> {
     let far_v4 = Ipv4Addr::new(203, 0, 113, 9);
@@ -126,7 +126,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// The same, but for what the environment asks.
+    /// This run, but for the environment's variables.
     fn or_as_the_environment_says(&self) -> Asked {
         let number = |name| {
             let value = env::var(name).ok()?;
@@ -175,7 +175,7 @@ fn compare(port: &'static str, usual: Asked) {
 const REPLAY: &str = "the packet alone by MANYLANE_SEED=… MANYLANE_PACKET=… cargo test -p manylane --test \
                       differential by_af";
 
-/// Failures that are told in full: a broken rule has thousands.
+/// Failures that are printed in full: a broken rule has thousands.
 const TOLD_MAX: u64 = 20;
 
 struct Run {

@@ -25,7 +25,7 @@ pub type Outputs = [Vec<Vec<u8>>; 4];
 
 /// A router with a station at each link.
 pub struct Twin {
-    /// The links that there are to it: to the kernel all, to manylane those that are in no other.
+    /// The router's links: to the kernel all, to manylane those that are in no other.
     links: &'static [Side],
     stations: Vec<Station>,
     daemon: Option<Daemon>,
@@ -37,7 +37,7 @@ pub struct Twin {
 }
 
 impl Twin {
-    /// A lab whose router is the kernel, or a line that says why there is none.
+    /// A lab whose router is the kernel, or a line that says why not.
     pub fn kernel() -> Option<Twin> {
         let twin = Twin::lab(KERNEL_ROUTER, &Side::ALL)?;
         twin.router.run(be_the_router).unwrap_or_else(|error| panic!("{error}"));
@@ -55,8 +55,8 @@ impl Twin {
         asked.unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// A lab whose router is manylane, with these settings of its ports, or a line that says why there is
-    /// none.
+    /// A lab whose router is manylane, with these settings of its ports, or a line that says why
+    /// not.
     pub fn manylane(port: &'static str, redirects: bool) -> Option<Twin> {
         let mut twin = Twin::lab(SILENT, &[Side::Lan, Side::Wan])?;
         let start = move || {
@@ -158,7 +158,7 @@ impl Twin {
                     assert_eq!(number, first + *passed as u32, "marks keep their order");
                     *passed += 1;
                 }
-                Received::Announcement => {} // It defends an address that a packet laid claim to.
+                Received::Announcement => {} // The router defends an address that a packet laid claim to.
                 Received::Frame(side, frame) => {
                     // Behind the last mark nothing is left that we have caused.
                     let cause = passed[side as usize].min(shots.len() - 1);
@@ -182,14 +182,14 @@ impl Twin {
             self.stations[side as usize].send(frame)
         } else {
             let mut tags = side.tags().to_vec();
-            // Priority and drop eligibility, which nobody looks at.
+            // Priority and drop eligibility, which no router looks at.
             tags[2] |= (frame.len() as u8) << 4;
             self.stations[side.port() as usize].send(&link::tagged(frame, &tags))
         };
         sent.unwrap_or_else(|error| panic!("{} bytes to {side:?}: {error}", frame.len()));
     }
 
-    /// By which link a frame came that was received at the end of one, and the frame without its tags.
+    /// The link of a frame that was received at the end of one, and the frame without its tags.
     fn sort(&self, port: Side, frame: &[u8]) -> (Side, Vec<u8>) {
         let hidden = Side::ALL.into_iter().filter(|side| !self.links.contains(side));
         let mut inside = hidden.filter(|side| side.port() == port);
@@ -356,10 +356,10 @@ const KERNEL_ROUTER: &[(&str, &str)] = &[
     ("net/ipv4/icmp_ratelimit", "0"),
     ("net/ipv4/icmp_ratemask", "0"),
     ("net/ipv6/icmp/ratelimit", "0"),
-    // The limit on all errors together is for the types in the mask; this is nobody's.
+    // The limit on all errors together is for the types in the mask; this one is of no type.
     ("net/ipv6/icmp/ratemask", "255"),
     ("net/ipv6/auto_flowlabels", "0"),
-    // A fragment whose packet never comes together is told of after so many seconds: not in this run.
+    // The kernel reports a fragment whose packet stays incomplete after this number of seconds: not in this run.
     ("net/ipv4/ipfrag_time", "86400"),
     ("net/ipv6/ip6frag_time", "86400"),
     ("net/ipv6/conf/all/forwarding", "1"),
