@@ -39,7 +39,7 @@ impl Page {
         }
     }
 
-    /// Prints the page, and fails if there is anything wrong with it.
+    /// Prints the page, and fails if anything is wrong with it.
     pub fn finish(self) {
         print!("{}", self.text);
         assert!(self.faults.is_empty(), "{}", self.faults.join("\n"));
