@@ -234,7 +234,7 @@ fn what_is_in_the_way_is_found_and_the_command_shown_takes_it_away() {
     });
 }
 
-/// The two keep nothing in the kernel: the queue and the check are gone through, or done, as ever.
+/// A shaper and a strict check keep nothing in the kernel: packets pass the queue, and the check is done, as ever.
 #[test]
 fn a_shaper_on_the_way_out_and_strict_rp_filter_are_said() {
     let options = LabOptions { kernel_router: true, ..LabOptions::default() };

@@ -1,4 +1,4 @@
-//! Tables that the accelerator keeps true no longer are not used past their bound: the route is changed while the
+//! Tables that the accelerator no longer keeps true are not used past a bound: the route is changed while the
 //! accelerator is stopped, and the last packet by the old route is looked for.
 //!
 //! The bound is `limit` + 50 ms. What is measured is longer by the time that the

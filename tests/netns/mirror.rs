@@ -1,5 +1,5 @@
 //! The mirror beside the kernel itself: ip(8) does anything in any order; the kernel refuses some changes, and makes
-//! many of them in silence; the model, which hears of it by events alone, is what a dump says, and an address
+//! many of them in silence; the model, which hears of them by events alone, is what a dump says, and an address
 //! leads where the kernel's own lookup leads. With rules, too: there a packet is decided about as the program
 //! would. Needs root.
 

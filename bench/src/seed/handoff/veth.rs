@@ -136,8 +136,8 @@ fn steer(network: &Network, way: Kernel) -> Done {
     Ok(())
 }
 
-/// The kernel's threads that poll this interface, named `napi/<interface>-<number>`. So may be those of
-/// an interface elsewhere, which then run on that core as well.
+/// The kernel's threads that poll this interface, named `napi/<interface>-<number>`. Threads of
+/// an interface elsewhere may have that name too, and then run on that core as well.
 fn napi_threads(interface: &str) -> io::Result<Vec<u32>> {
     let name = format!("napi/{interface}-");
     let mut threads = Vec::new();

@@ -11,7 +11,7 @@
 //!
 //! `baseline/neighbour.rs` has the first two. All three do the same besides, in the same loop. Frames
 //! are 2048 bytes apart, as in a region, so that all of a thread's lie in two sets of the first-level cache
-//! (32 KiB in 8 ways: 16 lines for 64 frames) and come from the second. The second-level cache is part of every row,
+//! (32 KiB in 8 ways: 16 lines for 64 frames) and come from the second. These reads are part of every row,
 //! and of `fresh_ns`, which is the writing of the frames alone.
 //!
 //! | figure                               | what                                                      |
