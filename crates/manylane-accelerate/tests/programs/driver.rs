@@ -123,7 +123,7 @@ fn frames_cross_the_router_in_its_driver() {
     assert_eq!(driver.failure(4), None);
 }
 
-/// What is none of the driver's is judged by the program behind it, as if there were no other.
+/// The program at tcx judges what the driver's program passes on, as if it were the only program.
 #[test]
 fn what_is_not_for_it_comes_to_the_program_behind_it_unchanged() {
     let Some(lab) = Lab::new() else { return };
@@ -154,7 +154,7 @@ fn what_is_not_for_it_comes_to_the_program_behind_it_unchanged() {
     behind("no device");
     assert_eq!(driver.counters().port(4).refused, 1);
 
-    // A tag that is in the bytes: of a VLAN that nobody knows.
+    // A tag that is in the bytes: of a VLAN that no interface has.
     let mut tagged = v4(TO).frame();
     tagged.splice(12..12, [0x81, 0x00, 0, 100]);
     source.send(&tagged).expect("the link is up");
@@ -176,7 +176,7 @@ fn a_device_that_refuses_frames_gets_no_more_of_them() {
     lab.sink.run(|| Netlink::open().and_then(|mut n| n.set_down("d0")).expect("it is ours"));
     gro(&lab.sink, "d0", "off");
     lab.sink.run(|| Netlink::open().and_then(|mut n| n.set_up("d0")).expect("it is ours"));
-    // The one before has been told that the device went down.
+    // The kernel notified the former station that the device went down.
     let sink = lab.sink.run(|| Station::open("d0").expect("root may"));
     assert!(lab.features("r1").transmits, "it still says that it does");
     send();
@@ -237,7 +237,7 @@ fn another_program_in_the_driver_stays_and_is_told() {
     assert!(error.contains("the driver of r0") && error.contains("another program"), "{error}");
 }
 
-/// What goes to nobody in particular, here for a device without native XDP.
+/// The kernel sends the message to no socket in particular; here it is about a device without native XDP.
 #[test]
 fn a_device_whose_driver_knows_nothing_of_it_is_told() {
     let Some(lab) = Lab::new() else { return };
@@ -251,7 +251,7 @@ fn a_device_whose_driver_knows_nothing_of_it_is_told() {
     assert!(error.to_string().contains("takes no XDP programs"), "{error}");
 }
 
-/// The features follow the peer, and whoever wants to know hears of it.
+/// The features follow the peer, and the kernel notifies every listener.
 #[test]
 fn features_follow_the_peer_and_are_told() {
     let Some(lab) = Lab::new() else { return };
@@ -301,7 +301,7 @@ fn a_frame_can_be_tried() {
     });
 }
 
-/// Whoever was at tcx before sees what is passed on before our program there.
+/// A program that was at tcx before ours sees first what the driver's program passes on.
 #[test]
 fn it_goes_with_its_link() {
     let Some(lab) = Lab::new() else { return };

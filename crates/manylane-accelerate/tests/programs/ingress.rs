@@ -129,7 +129,7 @@ fn an_ipv6_packet_is_sent_on_one_hop_older() {
     }
 }
 
-/// Whoever receives it by its own kernel believes that sum.
+/// A receiver behind its own kernel believes that sum.
 #[test]
 fn the_sum_that_a_device_has_told_stays_right() {
     let Some(rig) = Rig::new() else { return };
@@ -432,7 +432,7 @@ fn a_source_is_looked_up_where_that_is_asked_for() {
     rig.hop(5, CONNECTED, 2);
     rig.hop(6, GROUP, 0);
     rig.hop(7, 5, 0);
-    rig.hop(8, VIA, 9); // Nobody knows its address.
+    rig.hop(8, VIA, 9); // Its MAC address is unknown.
     for id in 4..9 {
         rig.route4(&format!("10.0.{id}.0"), id);
     }

@@ -252,7 +252,7 @@ fn a_tcp_connection_crosses_the_router() {
     }
 }
 
-/// Who was there before runs before, and what it keeps we never see.
+/// A program that was there before runs first, and our program never sees the packets that it keeps.
 #[test]
 fn it_comes_last_in_the_chain() {
     let Some(lab) = Lab::new() else { return };
@@ -303,7 +303,7 @@ fn an_interface_that_is_gone_is_named() {
     assert!(error.contains("r0") && error.contains("; the interface is gone"), "{error}");
 }
 
-/// Nothing of ours may forward when nobody is left to answer for it (I7).
+/// No program of ours may forward once no process answers for it (I7).
 #[test]
 fn it_leaves_with_a_process_that_is_killed() {
     let Some(lab) = Lab::new() else { return };
@@ -339,7 +339,7 @@ fn holds_the_program_of_r0() {
     }
 }
 
-/// While packets come in, by two threads at a time.
+/// While packets arrive, by two threads at a time.
 #[test]
 fn waiting_for_programs_to_end_returns() {
     let Some(lab) = Lab::new() else { return };

@@ -3,7 +3,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The MAC address of port 1, and of whoever sends to it.
+/// The MAC address of port 1, and of each sender to it.
 pub const OURS: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub const SENDER: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
@@ -117,7 +117,7 @@ pub fn udp(from: u16, to: u16) -> Vec<u8> {
     [&from.to_be_bytes()[..], &to.to_be_bytes(), &[0, 12, 0, 0, 1, 2, 3, 4]].concat()
 }
 
-/// A TCP header of 20 bytes and options, and so many bytes of payload.
+/// A TCP header of 20 bytes and `options`, and `payload` bytes of payload.
 pub fn tcp(options: usize, payload: usize) -> Vec<u8> {
     let mut segment = vec![0; 20 + options + payload];
     segment[..4].copy_from_slice(&[3, 232, 7, 208]);

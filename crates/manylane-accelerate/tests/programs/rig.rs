@@ -38,7 +38,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Port 1 is `lo`, where tried packets come in, and port 2 the egress, as interface 77, of slot 1. To it lead
+    /// Port 1 is `lo`, the ingress of tried packets; port 2 is the egress, interface 77, of slot 1. To it lead
     /// 198.51.100.0/24 and 2001:db8:2::/48 (all of 2001:d00::/24), by next hop 1.
     pub fn new() -> Option<Rig> {
         let sizes = Sizes { groups4: 1024, ranges4: 4096, index6: 8192, leaves6: 1024 };
@@ -134,7 +134,7 @@ impl Rig {
         self.try_with(frame, &TryOptions::default())
     }
 
-    /// As segments of so many bytes.
+    /// As segments of `gso_size` bytes.
     pub fn try_segments(&self, frame: &[u8], gso_size: u32) -> Tried {
         self.try_with(frame, &TryOptions { gso_size, ..TryOptions::default() })
     }
