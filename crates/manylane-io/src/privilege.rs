@@ -1,7 +1,7 @@
 //! What the process may do, and gives up before it has threads.
 //!
 //! Capabilities are a thread's own, and a new thread has its maker's (capabilities(7)): so [`Privileges::narrow`] is called
-//! while there is only one. Bounding set and `no_new_privs` see to it that no program run later has more.
+//! while the process has only one. Bounding set and `no_new_privs` see to it that no program run later has more.
 //!
 //! | Command      | Keeps            | For                                                                          |
 //! |--------------|------------------|------------------------------------------------------------------------------|
@@ -12,7 +12,7 @@
 //! |              | `CAP_NET_RAW`    | AF_XDP sockets, when a port becomes the workers'                             |
 //!
 //! Memory that the kernel shares with a device is locked, and was not counted for root: the limit of it is lifted
-//! first. A root who may not lift it (a container without `CAP_SYS_RESOURCE`) keeps `CAP_IPC_LOCK` for `accelerate`,
+//! first. If root may not lift it (a container without `CAP_SYS_RESOURCE`), `accelerate` keeps `CAP_IPC_LOCK`,
 //! if it was there. Programs by number are root's alone (`CAP_SYS_ADMIN`): ours are remembered (`crate::bpf::fast`), those
 //! of others have no name.
 
@@ -40,7 +40,7 @@ pub enum PrivilegeError {
     },
     /// Only root can become another user.
     NotRoot {
-        /// Whom to become.
+        /// The name of the user to become.
         name: String,
     },
     /// The kernel refused one step.
@@ -81,7 +81,7 @@ impl Keep {
     }
 }
 
-/// Who to be, and what to keep.
+/// The user to become, and the capabilities to keep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Privileges {
     keep: Keep,
@@ -90,10 +90,10 @@ pub struct Privileges {
 }
 
 impl Privileges {
-    /// As `user` if there is one.
+    /// As `user`, if one is given.
     pub fn new(keep: Keep, user: Option<&str>) -> Result<Privileges, PrivilegeError> {
         let user = user.map(by_name).transpose()?;
-        // Who is that user already has no more to become.
+        // A process that already runs as that user changes nothing.
         let user = user.filter(|user| user.uid != geteuid());
         if let Some(User { name, .. }) = &user
             && !geteuid().is_root()
@@ -103,7 +103,7 @@ impl Privileges {
         Ok(Privileges { keep, user, folders: vec![FOLDER.into()] })
     }
 
-    /// Gives up the rest. The calling thread is the only one, or others keep what they have.
+    /// Gives up the rest. The calling thread is the only one; otherwise the others keep their privileges.
     pub fn narrow(&self) -> Result<(), PrivilegeError> {
         let mut keep = self.keep.capabilities();
         let unlimited = Rlimit { current: None, maximum: None };
@@ -123,7 +123,8 @@ impl Privileges {
         set_no_new_privs().map_err(refused("set no_new_privs"))
     }
 
-    /// The sets that matter to programs that are run. Who may not change the first has a service manager that did.
+    /// The sets that matter to programs that are run. If this process may not change the first, its service manager
+    /// already did.
     fn bound(&self, keep: &CapsHashSet) -> Result<(), PrivilegeError> {
         let may = caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP);
         if may.map_err(PrivilegeError::Capabilities)? {

@@ -1,13 +1,13 @@
-//! What a service manager hears of us (sd_notify(3)); nobody, without `NOTIFY_SOCKET` in the environment.
+//! Messages to a service manager (sd_notify(3)); none are sent without `NOTIFY_SOCKET` in the environment.
 //!
 //! | Message      | When                                                                                        |
 //! |--------------|---------------------------------------------------------------------------------------------|
 //! | `READY=1`    | packets are forwarded                                                                       |
 //! | `STATUS=...` | with it, and when it has changed                                                            |
-//! | `WATCHDOG=1` | three times as often as asked for, each time only if there was progress since the last time |
+//! | `WATCHDOG=1` | three times as often as requested, each time only after progress since the last time        |
 //! | `STOPPING=1` | the end begins                                                                              |
 //!
-//! The watchdog's thread proves nothing by being there itself, so it says what it has seen of others:
+//! The watchdog's thread proves nothing by being there itself, so it reports the progress of other threads:
 //! [`Look::progress`].
 
 use std::io;
@@ -65,7 +65,7 @@ impl Drop for Service {
         let Some((end, thread)) = self.thread.take() else { return };
         tell(&[Stopping, Status("stopping")]);
         drop(end);
-        // Whoever hangs in a look must not keep us from our end: the manager's limit for that is longer.
+        // A thread that hangs in a look must not delay our end: the manager's limit for that is longer.
         if thread.is_finished() {
             let _ = thread.join();
         }

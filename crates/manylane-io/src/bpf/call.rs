@@ -143,7 +143,7 @@ pub struct TestRun {
     pub context_out: u64,
     /// `BPF_F_TEST_...`
     pub flags: u32,
-    /// The CPU it runs on, where `flags` asks for one.
+    /// The CPU it runs on, where `flags` requests one.
     pub cpu: u32,
     /// Frames of a batch, with live frames.
     pub batch: u32,

@@ -1,7 +1,7 @@
 //! Tables that a program and this process share: BPF arrays, mapped.
 //!
 //! A table is one element of a BPF array (`BPF_F_MMAPABLE`): the kernel's vmalloc memory, zeroed, aligned to a
-//! page. It lives as long as somebody has its descriptor, a mapping of it, or a program that names it.
+//! page. The array lives as long as a descriptor of it, a mapping of it, or a program that names it.
 
 use std::fs;
 use std::io;
@@ -41,7 +41,7 @@ impl Maps {
         // SAFETY: the three debts of `from_mapping`:
         // 1. a mapping is aligned to a page and has `bytes`, zero, which every word may be;
         // 2. it is writable, and stays where it is until `owner` is dropped (`Mapping` invariant 2);
-        // 3. `owner` was made here and hands out nothing; the map was, too, and nobody else maps it.
+        // 3. `owner` was made here and hands out nothing; the map was made here, too, and has no other mapping.
         Ok(unsafe { WordsMut::from_mapping(base, words, owner) })
     }
 
@@ -128,7 +128,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: invariant 1; whoever points into the mapping holds its owner.
+        // SAFETY: invariant 1; every holder of a pointer into the mapping also holds the mapping's owner.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -142,12 +142,12 @@ fn create(name: &str, bytes: usize) -> io::Result<OwnedFd> {
     array(name, bytes as u32, MAPPABLE)
 }
 
-/// Makes an array with one element of so many bytes.
+/// Makes an array with one element of `bytes` bytes.
 pub fn array(name: &str, bytes: u32, flags: u32) -> io::Result<OwnedFd> {
     map(ARRAY, name, bytes, 1, flags)
 }
 
-/// Makes a map of a kind whose keys are numbers of 32 bits, with so many bytes in each of its places.
+/// Makes a map of a kind whose keys are numbers of 32 bits, with `bytes` bytes in each of its places.
 pub fn map(kind: u32, name: &str, bytes: u32, entries: u32, flags: u32) -> io::Result<OwnedFd> {
     let mut padded = [0; 16];
     padded.iter_mut().zip(name.bytes().take(15)).for_each(|(place, byte)| *place = byte);
@@ -161,8 +161,8 @@ pub fn map(kind: u32, name: &str, bytes: u32, entries: u32, flags: u32) -> io::R
         node: 0,
         name: padded,
     };
-    // SAFETY: BPF_MAP_CREATE reads `union bpf_attr` as `Create` lays it out; no field is a pointer. It returns a
-    // descriptor.
+    // SAFETY: BPF_MAP_CREATE reads `union bpf_attr` as `Create` lays it out, and returns a descriptor; no field is
+    // a pointer.
     unsafe { call::open(MAP_CREATE, &mut attributes) }
 }
 

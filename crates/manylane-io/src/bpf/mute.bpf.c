@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
 // Takes every frame of an AF_PACKET port away from the host's own stack: packet sockets have their copy
-// by now (`__netif_receive_skb_core` serves them before tcx ingress), and nobody else is to answer or
+// by now (`__netif_receive_skb_core` serves them before tcx ingress), and only manylane is to answer or
 // forward what the port has received.
 //
 // Built by `ci.sh bpf` as `xsk.bpf.c` says, to `mute.bpf.o`.

@@ -11,7 +11,7 @@ pub enum Fanout {
     Cpu,
     /// To the first member with room.
     Rollover,
-    /// By the receive queue that the packet came in by.
+    /// By the packet's receive queue.
     QueueMapping,
 }
 
@@ -31,8 +31,8 @@ impl Fanout {
         of.expect("each has a word").0
     }
 
-    /// The member, of so many, that a packet goes to, or is tried first: `hash` of its flow, `turn` of this
-    /// worker's count, its `worker` and `queue`.
+    /// The number of the member, below `members`, that receives a packet, or is tried first: by `hash` of the
+    /// packet's flow, `turn` of this worker's count, the packet's `worker` and `queue`.
     #[inline]
     pub fn choose(
         self,

@@ -27,7 +27,7 @@ pub struct Statistics {
     pub lost: u64,
 }
 
-/// What a socket has unless it asks for another: half of the kernel's default of 208 KiB for each worker.
+/// A socket's ring unless it requests another: half of the kernel's default of 208 KiB for each worker.
 pub const RING: RingConfig = RingConfig { block_size: 32 << 10, blocks: 4, retire_ns: 1_000_000 };
 
 impl Statistics {

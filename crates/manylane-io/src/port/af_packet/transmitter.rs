@@ -164,6 +164,6 @@ impl Outgoing {
             message.msg_hdr.msg_iovlen = self.iov.len() - first;
         }
         // The kernel follows the pointers in the messages.
-        assert_eq!(self.iov.as_ptr(), lists, "there is room for every list there can be");
+        assert_eq!(self.iov.as_ptr(), lists, "every possible list has room");
     }
 }

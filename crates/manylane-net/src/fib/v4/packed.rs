@@ -225,7 +225,7 @@ impl DirectMut for PackedMut {
             && let Some(lines) = self.unlinked.pop()
         {
             let retired = self.limbo.retire(lines).is_ok();
-            debug_assert!(retired, "there was room");
+            debug_assert!(retired, "`limbo` has room");
         }
         self.flush();
     }
