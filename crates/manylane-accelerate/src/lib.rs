@@ -1,7 +1,7 @@
 //! A Linux router's own forwarding, taken over where that is faster: what `manylane accelerate` is, without its
 //! command line.
 //!
-//! | Room            | What it holds                                                                    | May use                 |
+//! | Room            | Contents                                                                         | May use                 |
 //! |-----------------|----------------------------------------------------------------------------------|-------------------------|
 //! | [`programs`]    | the BPF programs that forward, their tables in memory, their loader; `unsafe`    | nothing                 |
 //! | [`mirror`]      | a model of the kernel's routing, and the edits that bring the tables up to it    | nothing                 |

@@ -5,10 +5,10 @@
 //! |----------------------------------------------|------------------------------------------------------|
 //! | in: the driver runs no XDP programs          | ours would not run                                   |
 //! | in: another XDP program is there             | a driver has one place                               |
-//! | in: other programs at tcx ingress               | they are behind ours, and would not see what it takes |
+//! | in: other programs at tcx ingress            | they are behind ours, and would not see its packets  |
 //! | in: tags are taken off, or may be            | a frame of a VLAN would look like one of none        |
 //! | out: the driver takes no redirected frames   | they would be lost                                   |
-//! | out: a shaper, filters, programs (tcx)       | redirected frames go straight to the driver          |
+//! | out: a shaper, filters, programs (tcx)       | redirected frames pass these by, to the driver       |
 //! | workers: an MTU that their frames are too short for | a flow would have two ways                    |
 //! | `auto`: a software device                    | what its packets carry beside their bytes gets lost  |
 //!

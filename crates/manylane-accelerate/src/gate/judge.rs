@@ -320,7 +320,7 @@ fn programs(facts: &Facts, link: &Link) -> Vec<Reason> {
     notes
 }
 
-/// Egress queueing is passed through as before: a note, since operators ask about it.
+/// Egress queueing is passed through as before: a note, since operators want to know.
 fn egress_queueing(facts: &Facts, link: &Link) -> Vec<Reason> {
     let name = &link.name;
     let mut notes = Vec::new();

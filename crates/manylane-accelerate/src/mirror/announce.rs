@@ -5,7 +5,7 @@
 //! | IPv4   | prefix, table, tos,    | replaced                | instead of the first of these                         |
 //! |        | metric, and what it    | appended                | behind the last of these                              |
 //! |        | says                   | else                    | before the first of these (`ip route prepend`)        |
-//! | IPv6   | prefix, table, metric: | by routers              | the ways are all that there are: instead of those     |
+//! | IPv6   | prefix, table, metric: | by routers              | the message has all ways: instead of the former ones  |
 //! |        | one with all ways by   | else                    | behind the others, unless it is by the same device    |
 //! |        | routers, and others    | replaced                | instead of the first of its kind, or of any           |
 //!

@@ -134,8 +134,8 @@ impl RouteAttributes {
     }
 }
 
-/// What kind of route it is. IPv4's with a blackhole for a next-hop object are told as blackholes, and not told
-/// again when the object becomes another: the object says it.
+/// What kind of route it is. The kernel reports an IPv4 route with a blackhole for a next-hop object as a blackhole,
+/// and does not report it again when the object becomes another: the object says it.
 fn kind_of(route: &Route) -> u8 {
     match route.kind {
         TYPE_BLACKHOLE if route.next_hop.is_some() => TYPE_UNICAST,
@@ -172,7 +172,7 @@ fn same_hop(one: &Hop, other: &Hop) -> bool {
 }
 
 /// Whether these are the same ways. The kernel begins an IPv6 message with whichever sibling it is about, and
-/// refuses a second one like it: there the order says nothing. The weight of a single one is not told.
+/// refuses a second one like it: there the order says nothing. A single way has no weight in messages.
 fn same_hops(family: Family, one: &[Hop], other: &[Hop]) -> bool {
     one.len() == other.len()
         && match family {

@@ -186,7 +186,7 @@ impl Parts<'_> {
     }
 
     /// A table says something of a prefix, or says nothing more: what lies in it in later tables is hidden by it, or not
-    /// any more. That is few: prefixes of the local table that are no hosts hardly ever come or go, and the
+    /// any more. Hidden ones are few: prefixes of the local table that are no hosts hardly ever come or go, and the
     /// default table is all but empty.
     pub fn touch_behind<B: Bits>(&self, routes: &Routes<B>, key: Key<B>, changes: &mut Changes) {
         if !is_usual(key) || key.len == B::WIDTH {

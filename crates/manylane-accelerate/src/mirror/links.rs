@@ -7,11 +7,11 @@
 //! |-----------------------|--------------------------------------|----------------------------|--------------------------|
 //! | set down              | gone when all ways are dead, but     | gone when all ways are     | gone, from groups too;   |
 //! |                       | those of scope host                  | dead                       | their routes with them   |
-//! | carrier lost          | stay; not used with `ignore_routes_with_linkdown` | as IPv4       | as IPv4                  |
-//! | device gone           | gone when one way was by it          | without the ways by it     | the same                 |
+//! | carrier lost          | stay; not used with `ignore_routes_with_linkdown` | as IPv4       | as set down              |
+//! | device gone           | gone when one way was by it          | without the ways by it     | as set down              |
 //! | last IPv4 address gone| gone when all ways are dead          | nothing                    | nothing                  |
 //! | set up                | ways by it live again                | with the carrier           | do not return            |
-//! | carrier, an address   | ways by it live again                | the same                   | do not return            |
+//! | carrier, an address   | ways by it live again                | as IPv4                    | do not return            |
 //!
 //! By `fib_sync_down_dev` and `fib_sync_up` in `net/ipv4/fib_semantics.c`, `fib6_ifdown` in `net/ipv6/route.c`
 //! and `nexthop_flush_dev` in `net/ipv4/nexthop.c`. A way is dead when its device is down or was left without
@@ -58,8 +58,8 @@ impl Links {
         hop.flags & HOP_DEAD != 0 && self.is_chosen(family, hop)
     }
 
-    /// Whether the kernel chooses a route with this way. (Whether it is dead although its device is up is not
-    /// asked: then another way of its route lives, or the route is gone.)
+    /// Whether the kernel chooses a route with this way. (Whether it is dead although its device is up does not
+    /// matter: then another way of its route lives, or the route is gone.)
     fn is_chosen(&self, family: Family, hop: &Hop) -> bool {
         let Some(link) = self.links.get(&hop.link) else { return true };
         is_up(link) && (has_carrier(link) || !self.ignores_linkdown(hop.link, family))
@@ -209,8 +209,8 @@ impl Kernel {
         }
     }
 
-    /// Whether something can be sent to a link's neighbours. Where one way by it is dead, none is sent to: which
-    /// routes a neighbour is a router of is not asked.
+    /// Whether something can be sent to a link's neighbours. Where one way by it is dead, none is sent to, whichever
+    /// routes a neighbour is a router of.
     pub(super) fn can_send(&self, link: u32) -> bool {
         self.links.carries(link)
             && !self.v4.attribute_sets.has_dead(link)
@@ -232,7 +232,7 @@ fn mark(attribute_sets: &mut AttributeSets, link: u32, is_dead: bool) {
 }
 
 impl Parts<'_> {
-    /// Takes routes away all of whose ways are dead, of those by this device. `is_forced`: those of scope
+    /// Takes away the routes by this device whose ways are all dead. `is_forced`: those of scope
     /// host, too, which otherwise stay while their device is down.
     fn drop_dead<B: Bits>(
         &self,

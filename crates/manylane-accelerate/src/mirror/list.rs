@@ -14,8 +14,8 @@ use manylane_api::accelerate::MirroredNeighbour;
 use manylane_api::{MemberStatus, RouteKind, RouteStatus};
 
 impl Mirror<TransitMut> {
-    /// At most `max` routes behind the first `skip` of them: those for IPv4, then those for IPv6. Routes that come or
-    /// go in between move the others.
+    /// At most `max` routes behind the first `skip` of them: those for IPv4, then those for IPv6. Routes that appear
+    /// or vanish in between move the others.
     pub fn list_routes(&self, skip: usize, max: usize) -> Vec<RouteStatus> {
         let tables = self.tables();
         let ipv4 = tables.routes4().map(|(prefix, id)| (IpPrefix::from(prefix), id));

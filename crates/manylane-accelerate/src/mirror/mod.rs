@@ -1,7 +1,7 @@
 //! The mirror: the kernel's routing, written into the tables that programs forward by.
 //!
 //! A pure state machine: no socket, no clock, no thread. Its inputs are the kernel's events and dumps, and time as
-//! an argument; edits of the tables go out to a [`TableWriter`].
+//! an argument; a [`TableWriter`] receives edits of the tables.
 //!
 //! | file         | what is in it                                                                        |
 //! |--------------|--------------------------------------------------------------------------------------|
@@ -31,7 +31,7 @@
 //! | a next-hop object, whatever its routes     | one word                                                 |
 //! | a default route comes, goes, changes       | one word: it always has its own id                       |
 //! | a link goes down                           | a word for each neighbour there; then a route at a time  |
-//! | a member of a group is dead                | its slot; its flows go to the others                     |
+//! | a member of a group is dead                | its slot; the others take over its flows                 |
 //!
 //! After any events the tables say what they would say if they were written from the model as it is then
 //! (`tests`: random events, a side that is busy at random).
@@ -169,14 +169,14 @@ impl<S: TableWriter> Mirror<S> {
         self.kernel.overflows == 0 && self.prefixes.refused() == 0
     }
 
-    /// Whether the kernel may have changed more than it said, since this was asked last: a dump will tell,
+    /// Whether the kernel may have changed more than it said, since the last call: a dump will tell,
     /// [`Mirror::resync`] or [`Mirror::diff`]. So it is after a link or an address came or went.
     pub fn take_unconfirmed(&mut self) -> bool {
         std::mem::take(&mut self.changes.is_unconfirmed)
     }
 
-    /// Why the rules of the routing policy are none that the program can follow: while there is anything, all
-    /// ports have to stay the kernel's.
+    /// Why the program cannot follow the rules of the routing policy: while the list has an entry, all ports have to
+    /// stay the kernel's.
     pub fn refused_rules(&self) -> Vec<RefusedRules> {
         let plans = [Family::V4, Family::V6].map(|family| self.kernel.plan(family));
         let refused = |plan| match plan {
@@ -186,7 +186,7 @@ impl<S: TableWriter> Mirror<S> {
         plans.into_iter().filter_map(refused).collect()
     }
 
-    /// Neighbours that packets are sent to and that the kernel has not heard of for a while, to be asked for
+    /// Neighbours that packets are sent to and that the kernel has not heard of for a while, to be confirmed
     /// (`NTF_USE`); `now_ns` is any monotonic clock. A few at a time: see `confirm`.
     pub fn to_confirm(&mut self, now_ns: u64) -> impl Iterator<Item = (u32, IpAddr)> + use<S> {
         self.confirm.next(&self.kernel, &self.targets, now_ns).into_iter()

@@ -6,7 +6,7 @@
 //! |               | whenever a prefix of it leads elsewhere            |                                          |
 //! | list of rules | when a rule, a device that one names, or a table's state is another | when another one is written |
 //!
-//! A table that is not written whole yet, or that there is no room for, is the kernel's: a rule to it is listed as
+//! A table that is not written whole yet, or that finds no room, is the kernel's: a rule to it is listed as
 //! one for the kernel. So rules are obeyed at once, and what leads to a table follows.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,7 +2,7 @@
 //!
 //! For a prefix, the tables are read in their order, and in each the prefix' routes in the kernel's:
 //!
-//! | there is                                              | the prefix leads to                          |
+//! | routes of the prefix                                  | the prefix leads to                          |
 //! |-------------------------------------------------------|----------------------------------------------|
 //! | a route for one type of service, or from one source   | the kernel: the program looks at neither     |
 //! | one that is used: the first                           | its [`Destination`]                                  |
@@ -15,7 +15,7 @@
 //! | else nothing                                          | the shorter prefix                           |
 //!
 //! A table that is read earlier wins with whatever it has: a prefix in one of its prefixes is hidden from later
-//! tables. IPv4 is not so exact while there are only the usual rules (local and main are one tree then), so
+//! tables. IPv4 is not so exact while the rules are only the usual ones (local and main are one tree then), so
 //! such a prefix is the kernel's: as `Kernel`, or as `Local` where it is local that hides it, because rules may come
 //! between what local says and what main does, and the program has to see whose it is.
 //!

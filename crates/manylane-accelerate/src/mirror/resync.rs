@@ -86,7 +86,7 @@ impl<S: TableWriter> Mirror<S> {
     /// again.
     pub fn resync(&mut self, dump: Dump, meanwhile: &mut dyn FnMut(&mut S)) -> usize {
         let former = std::mem::replace(&mut self.kernel, dump.kernel);
-        // Ways that died or live again, of which nothing is written yet: check the slots of their devices.
+        // Nothing is written yet of ways that died or live again: check the slots of their devices.
         let marked = [&former.v4.attribute_sets.changed, &former.v6.attribute_sets.changed];
         self.changes.links.extend(marked.into_iter().flatten());
         let Mirror { kernel, changes, writer, .. } = self;

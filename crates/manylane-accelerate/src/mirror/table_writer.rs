@@ -55,7 +55,7 @@ pub trait TableWriter {
     fn members(&self, group: GroupId) -> Vec<Member>;
     /// Takes a group away that no next hop leads to any more.
     fn remove_group(&mut self, group: GroupId);
-    /// Routes a family's packets by these rules; by the merged tables, if there are none.
+    /// Routes a family's packets by these rules; by the merged tables, if the list is empty.
     fn set_rules(&mut self, is_ipv6: bool, rules: &[Rule]) -> Result<(), EditError>;
     /// The rules of a family, as they were set last.
     fn rules(&self, is_ipv6: bool) -> &[Rule];

@@ -147,8 +147,8 @@ impl<S: TableWriter> Mirror<S> {
         })
     }
 
-    /// What routes a packet: by the rules, if there are more than the usual ones. A selector that is not asked
-    /// about is that of nobody: no source, no interface, no type of service.
+    /// What routes a packet: by the rules, if they are more than the usual ones. A selector that the question leaves
+    /// out has no value: no source, no interface, no type of service.
     fn routed(&self, from: Option<IpAddr>, to: IpAddr, ingress: Option<u32>) -> Routed {
         let steps = match self.kernel.plan(family_of(host(to))) {
             Plan::Listed(steps) => steps,
@@ -193,7 +193,7 @@ impl<S: TableWriter> Mirror<S> {
         Routed::Nothing
     }
 
-    /// Whether a rule is about such a packet, as far as it can be told.
+    /// Whether a rule is about such a packet, as far as that can be known.
     fn matches(&self, rule: &Rule, from: Option<IpAddr>, to: IpAddr, ingress: Option<u32>) -> bool {
         let is_in = |net: Option<(IpAddr, u8)>, address: Option<IpAddr>| {
             let Some((net, len)) = net else { return true };

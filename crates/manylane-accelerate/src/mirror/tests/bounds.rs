@@ -56,7 +56,7 @@ fn without_an_id_a_slot_or_a_group_a_prefix_is_the_kernels_until_there_is_one() 
     settle(&mut mirror);
     assert_eq!((kernels(&mirror), mirror.status(0).starved), (0, 0));
 
-    // Three slots are in use; a group of three needs more than there are.
+    // Three slots are in use; a group of three needs more than are left.
     apply_event(&mut mirror, added(by(7, &[1, 2, 3])));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.18.7.0/24"), to("kernel"));
@@ -124,7 +124,7 @@ fn a_model_without_room_says_so() {
     assert_eq!(mirror.status(0).overflows, 3);
 }
 
-/// Asked for a few at a time, each not again until the kernel had time to hear.
+/// Confirmed a few at a time, each not again until the kernel had time to hear.
 #[test]
 fn stale_neighbours_are_asked_for_in_turn() {
     let second = 1_000_000_000;

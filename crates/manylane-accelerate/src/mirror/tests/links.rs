@@ -33,7 +33,7 @@ fn a_link_that_goes_down_takes_its_routes_along() {
     }
 }
 
-/// A dump says what the model has heard already: nothing is different, and there is something to write.
+/// A dump says what the model has heard already: nothing is different, and something is left to write.
 #[test]
 fn a_way_that_lives_again_just_before_a_dump_is_sent_by() {
     let mut mirror = bed();
@@ -99,7 +99,7 @@ fn without_a_carrier_a_route_is_left_out_where_that_is_set() {
     }
 }
 
-/// On carrier loss, and with nobody's word.
+/// On carrier loss, and without a message about it.
 #[test]
 fn next_hop_objects_go_with_the_carrier_and_their_routes_with_them() {
     for (family, far) in FAMILIES.into_iter().zip(FAR) {

@@ -142,7 +142,7 @@ pub fn apply_event(mirror: &mut Mirror<Fake>, event: Event) -> bool {
     mirror.event(&event)
 }
 
-/// Writes all that there is, however often that waits.
+/// Writes everything, however often the writer waits.
 pub fn settle(mirror: &mut Mirror<Fake>) {
     for turn in 0..1000 {
         let applied = mirror.apply(turn, 3);

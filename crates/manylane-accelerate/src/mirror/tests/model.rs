@@ -102,7 +102,7 @@ pub fn kernels_choice(kernel: &Kernel, address: IpAddr) -> Option<Option<RouteAt
     Some(None)
 }
 
-/// The same of one table.
+/// What the kernel does by one table.
 pub fn tables_choice(
     kernel: &Kernel,
     table: u32,
@@ -136,7 +136,7 @@ pub fn tables_choice(
             if rivals.next().is_some() || attributes.is_expiring || attributes.kind == 9 {
                 return None;
             }
-            // What is in local comes before all rules, and only what is ours can be told from what is behind.
+            // What is in local comes before all rules, and only what is ours can be told apart from what is behind.
             if table == 255 && !matches!(attributes.kind, 2..=4) {
                 return None;
             }
@@ -180,7 +180,7 @@ pub fn check_against_scratch(mirror: &mut Mirror<Fake>) {
     assert_eq!(mirror.diff(&dump, &mut |_| {}), Vec::<String>::new());
 }
 
-/// Nothing but links and rules of the model is asked here.
+/// This model serves only questions about its links and rules.
 pub fn apply_to(kernel: &mut Kernel, event: &Event) {
     kernel.apply_event(event, &mut Changes::default());
 }

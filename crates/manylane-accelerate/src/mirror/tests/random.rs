@@ -17,7 +17,7 @@ use crate::mirror::{Limits, Mirror, RouteAttributes};
 #[derive(Clone, Debug)]
 enum Step {
     Event(Box<Event>),
-    /// Write so many prefixes; these edits are busy.
+    /// Write this number of prefixes; these edits are busy.
     Apply(usize, u64),
     Grace,
     Ports(u16),
@@ -37,7 +37,7 @@ fn a_router(family: Family) -> impl Strategy<Value = IpAddr> {
     (a_link(), 1u8..=3).prop_map(move |(link, host)| router(family, link, host))
 }
 
-/// Nested ones, some of which are networks of links, and hosts in them.
+/// Nested ones, some of them networks of links, and hosts in them.
 fn a_prefix(family: Family) -> impl Strategy<Value = (IpAddr, u8)> {
     let (fixed, link_len): (Vec<(&str, u8)>, u8) = match family {
         Family::V4 => (

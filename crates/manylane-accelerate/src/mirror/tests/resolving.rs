@@ -152,7 +152,7 @@ fn neighbours_have_routes_where_their_network_leads_to_them() {
         apply_event(&mut mirror, Event::RouteGone(elsewhere));
         settle(&mut mirror);
         assert_eq!(leads_at(&mirror, host), own);
-        // It does not answer any more: whoever asks for it asks the kernel.
+        // The neighbour does not answer any more: packets to it are the kernel's.
         apply_event(&mut mirror, Event::Neighbour(neighbour(1, address, 0x20)));
         settle(&mut mirror);
         assert_eq!(leads_at(&mirror, host), None);

@@ -1,4 +1,4 @@
-//! Rules: which packets go by which table, and when that is written.
+//! Rules: which table routes which packets, and when that is written.
 
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ struct Packet {
 
 /// What the kernel does with a packet.
 enum Choice {
-    /// It depends on more than is looked at.
+    /// The choice depends on more than is looked at.
     Depends,
     /// A rule leads it nowhere.
     Nowhere,
@@ -45,7 +45,7 @@ fn kernels_way(kernel: &Kernel, packet: &Packet) -> Choice {
             && entry.is_none_or(|entry| entry == Some(packet.entry))
             && (rule.tos == 0 || rule.tos == packet.tos);
         let is_inverted = rule.flags & 2 != 0;
-        // There is no VRF.
+        // The test has no VRF.
         if rule.others == ["l3mdev"] && !is_inverted || rule.action == 3 {
             continue;
         }
@@ -107,7 +107,7 @@ fn written_way(mirror: &Mirror<Fake>, packet: &Packet) -> Leads {
     Leads::To("none")
 }
 
-/// Packets go as the kernel has it, or to the kernel.
+/// The tables route packets as the kernel does, or leave them to the kernel.
 pub fn check_packets(mirror: &Mirror<Fake>) {
     let sources = ["10.1.1.1", "10.9.0.1", "2001:db8:1::1", "2001:db8:9::1"].map(ip);
     for (number, to) in addresses(&mirror.kernel).into_iter().enumerate() {
@@ -235,7 +235,7 @@ fn what_only_the_kernel_can_ask_is_its_for_whom_it_may_concern() {
         ("kernel_route", "forwarded")
     );
     assert!(why("10.9.0.1").rule.is_some_and(|rule| rule.contains("[mark]")));
-    // Whom an inverted one does not match is not known.
+    // Which packets an inverted one does not match is not known.
     apply_event(
         &mut mirror,
         Event::Rule(Rule { from, flags: 2, others: vec!["user"], ..rule(Family::V4, 40, 100) }),
@@ -244,7 +244,7 @@ fn what_only_the_kernel_can_ask_is_its_for_whom_it_may_concern() {
     assert_eq!(destination(&mirror, "10.8.0.1", "198.51.100.1"), to("kernel"));
 }
 
-/// Of two that differ only in what is not asked here, one stays when the other goes.
+/// Of two that differ only in what only the kernel reads, one stays when the other goes.
 #[test]
 fn rules_that_differ_in_what_only_the_kernel_asks_are_two() {
     let mut mirror = usual();
@@ -318,12 +318,12 @@ fn rules_that_cannot_be_followed_are_refused_and_named() {
     settle(&mut mirror);
     assert_eq!(mirror.writer.rules[0], [Written::all(Action::Kernel)]);
     apply_event(&mut mirror, Event::Rule(rule(Family::V4, 0, 255)));
-    // Nobody reads main for all.
+    // No rule reads main for all.
     apply_event(&mut mirror, Event::RuleGone(rule(Family::V6, 32_766, 254)));
     assert!(said(&mirror)[0].contains("`ip -6 rule` reads the table main"), "{:?}", said(&mirror));
     apply_event(&mut mirror, Event::Rule(rule(Family::V6, 32_766, 254)));
     assert_eq!(said(&mirror), Vec::<String>::new());
-    // As many as there is room for, and one more.
+    // As many as have room, and one more.
     for number in 0..RULES as u32 - 2 {
         let from = Some((world::router(Family::V4, number, 0), 24));
         apply_event(&mut mirror, Event::Rule(Rule { from, ..rule(Family::V4, 100, 7) }));
