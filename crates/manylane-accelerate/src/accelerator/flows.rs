@@ -1,4 +1,4 @@
-//! Which flows there are: some of the packets that come in, noted by the programs for a moment.
+//! The flows that pass: some of the received packets, noted by the programs for a moment.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,7 +24,7 @@ impl Sampler {
     }
 
     /// One packet in how many was noted, and those that were. `ports` are the numbers of all. Takes [`MOMENT`], and
-    /// before that a part of it to see how many packets come.
+    /// before that a part of it to see how many packets arrive.
     pub fn take(&mut self, ports: &[u16]) -> io::Result<(u64, Vec<Sample>)> {
         let (before, from) = (self.seen(ports), Instant::now());
         thread::sleep(MOMENT / 5);
@@ -35,16 +35,16 @@ impl Sampler {
         Ok((1 << shift, self.samples.end()?))
     }
 
-    /// Packets that came in, but for those in workers' rings.
+    /// Received packets, but for those in workers' rings.
     fn seen(&self, ports: &[u16]) -> u64 {
         let rows = ports.iter().map(|&port| self.counters.port(port));
         rows.map(|counts| ledger::decided(&counts.row)).sum()
     }
 }
 
-/// By which power of two of so many packets no more are noted than a CPU has places for, if all come there.
+/// The power of two by which no more of `packets` are noted than a CPU has places for, if all arrive there.
 fn shift(packets: f64) -> u32 {
-    // Twice as many may come by chance, and more than twice do not.
+    // Twice as many may arrive by chance, and more than twice do not.
     let many = packets * 2.0 / PLACES;
     if many <= 1.0 { 0 } else { many.log2().ceil() as u32 }
 }
@@ -57,7 +57,7 @@ pub(super) fn flows(
 ) -> AcceleratedFlows {
     let mut by_flow = BTreeMap::<_, u64>::new();
     for sample in samples {
-        // With ends of the link that nobody asks for.
+        // With zeros for the link's addresses, which no reader sees.
         let mut frame = [0; 12].to_vec();
         frame.extend(sample.bytes);
         let line = header::line(&frame);

@@ -15,7 +15,7 @@
 //! that it had was applied. Under 10,000 changes a second a turn finds a few dozen of them, and then none: a
 //! change costs microseconds, so the next one is not there yet. Where changes come faster than they can be
 //! followed (a full table is loaded), a look ends at its bound and not at the end, and the tables are stale:
-//! by less than a look, usually, but unprovably. They may be used for `stale_limit`, as after messages
+//! by less than a look, usually, but unprovably. Stale tables may be used for `stale_limit`, as after messages
 //! were lost; then the kernel forwards until everything has been followed.
 //!
 //! A stale stamp prolongs a lease, and never renews one that has lapsed. So after more than `limit` without a

@@ -1,7 +1,7 @@
 //! What the programs have counted, as sums that have to add up.
 //!
-//! A program counts each packet once, in the row of the port that it came in by, at the place of its verdict; what
-//! it forwards it counts a second time, in the row of the port that it leaves by. So `seen` is a sum by
+//! A program counts each packet once, in the row of its ingress port, at the place of its verdict, and a packet that
+//! it forwards a second time, in the row of the egress port. So `seen` is a sum by
 //! definition (a program in a driver counts what it forwards and nothing else: the rest is counted behind it), and
 //! what has to add up is that everything forwarded was sent: packets and bytes. What is handed to workers is counted
 //! once more by them: as sent, or dropped, with the reason; the rest lies in their rings. What becomes of a

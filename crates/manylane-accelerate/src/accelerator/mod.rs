@@ -1,5 +1,5 @@
-//! `manylane accelerate`: packets that this machine's kernel would only route are forwarded by a program where they
-//! come in. The kernel keeps its interfaces, addresses and routes; everything else reaches it as before.
+//! `manylane accelerate`: packets that this machine's kernel would only route are forwarded by a program at their
+//! ingress. The kernel keeps its interfaces, addresses and routes; everything else reaches it as before.
 //!
 //! [`Accelerator::start`] takes the interfaces of the calling thread's network namespace, and
 //! [`Accelerator::stop`] gives them back. Nothing is left behind, however the process ends.
@@ -8,7 +8,7 @@
 //! |-----------|--------------|-------------------------------------------------------------------------------------|
 //! | `mirror`  | `thread.rs`  | hears the kernel and the gate, alone writes the tables, alone stamps the lease       |
 //! | `reclaim` | `reclaim.rs` | waits for the programs, so that what was taken out of the tables can be used again   |
-//! | `api`     | `serve.rs`   | answers `manylane show`, if there is a socket                                        |
+//! | `api`     | `serve.rs`   | answers `manylane show`, if it has a socket                                          |
 //! | `socket_manager`, `worker N` | `worker/` | forward what goes up to them, if a port is theirs                            |
 //!
 //! | File        | Holds                                                                                     |
@@ -21,7 +21,7 @@
 //! | `questions.rs`   | questions to the mirror thread                                                            |
 //! | `published.rs`  | what the API shows, from what the mirror thread leaves for it and the programs count      |
 //! | `ledger.rs` | counters as sums that have to add up                                                      |
-//! | `flows.rs`  | which flows there are, of a sample                                                        |
+//! | `flows.rs`  | which flows pass, by a sample                                                             |
 //! | `why.rs`    | what would become of a packet                                                             |
 //! | `lock.rs`   | one in a network namespace                                                                |
 //!
@@ -30,7 +30,7 @@
 //! | What happens                       | What ends forwarding                                             | When                    |
 //! |------------------------------------|------------------------------------------------------------------|-------------------------|
 //! | [`Accelerator::stop`], SIGTERM     | the programs are taken off first                                 | at once                 |
-//! | a panic, an abort, a fault         | the same, by a handler ([`manylane_io::fatal`])                  | at once                 |
+//! | a panic, an abort, a fault         | a handler takes them off first ([`manylane_io::fatal`])          | at once                 |
 //! | SIGKILL                            | the kernel closes the links                                      | when memory is given back |
 //! | SIGSTOP, a thread that hangs       | the lease lapses                                                 | after `lease`           |
 //! | messages of the kernel are lost    | the lease, unless all is read again by then                      | after `stale_limit`     |

@@ -4,8 +4,8 @@
 //! |-----------------------------|---------------------------------------|----------------------------------------|
 //! | number, MAC, VLAN           | the mirror's links                    | the port's record, `port_of`, VLANs    |
 //! | forwarding, reverse path    | the mirror's settings                 | flags of the record                    |
-//! | ingress and egress              | the gate                              | flags of the record                    |
-//! | the program                 | attached where packets may come in    | a link, held here                      |
+//! | ingress and egress          | the gate                              | flags of the record                    |
+//! | the program                 | attached where packets may be received | a link, held here                      |
 //!
 //! A name keeps its port, whatever becomes of the interface: a new one of the same name is accelerated again.
 
@@ -43,7 +43,7 @@ pub(super) struct Port {
     pub index: Option<u32>,
     /// Its MTU.
     pub mtu: u32,
-    /// Whether packets that come in here may be forwarded by us, as the gate says.
+    /// Whether we may forward packets received here, as the gate says.
     pub ingress: bool,
     /// Whether we may send packets out here, as the gate says.
     pub egress: bool,
@@ -107,7 +107,7 @@ impl Ports {
             let index = index.filter(|&index| mirror.tables_mut().set_port_of(index, number));
             if port.index != index {
                 if let Some(old) = port.index {
-                    let _ = mirror.tables_mut().set_port_of(old, None); // It had a place.
+                    let _ = mirror.tables_mut().set_port_of(old, None); // Its number had a place.
                 }
                 // Another interface has to be judged first.
                 (port.ingress, port.egress) = (false, false);
@@ -238,8 +238,8 @@ impl Port {
     }
 }
 
-/// What the tables have to say of a port. What leaves by where it came in may need a redirect, which is no setting
-/// that the kernel tells: it is always the kernel's.
+/// What the tables have to say of a port. A packet that leaves by its ingress port may need a redirect, which is no
+/// setting that the kernel reports: the packet is always the kernel's.
 fn record(port: &Port, kernel: &Kernel) -> PortRecord {
     let Some(link) = port.index.and_then(|index| kernel.link(index)) else {
         return PortRecord::default();

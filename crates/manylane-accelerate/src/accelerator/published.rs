@@ -1,5 +1,5 @@
 //! What the API shows: what the mirror thread has left to be seen, what programs and devices have counted, and,
-//! where that is not enough, what the thread says when it is asked.
+//! where that is not enough, what the thread answers to a question.
 
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};

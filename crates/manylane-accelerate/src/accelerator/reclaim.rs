@@ -2,7 +2,7 @@
 //!
 //! A program that runs on a processor may have read a number just before it was changed. The kernel says when
 //! all that ran have ended, by a call that takes 8 to 44 ms, and once more for each call made meanwhile.
-//! The mirror's thread must not wait for that: it rings, and goes on; what it wants to use again waits in the
+//! The mirror's thread must not wait for that: it rings, and continues; what it wants to use again waits in the
 //! tables' writer. Each wait covers all that was taken out before it began.
 //!
 //! | side           | rings                    | when                                     |

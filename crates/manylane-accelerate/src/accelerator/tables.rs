@@ -14,7 +14,7 @@ use super::{AccelerateError, Options, RouteRoom};
 use crate::gate::{self, Kernel};
 use crate::mirror::{self, Dump, Mirror};
 
-/// Interfaces can be named: at least one, each once, and no more than there are ports.
+/// Interfaces can be named: at least one, each once, and no more than the tables have ports.
 pub(super) fn check_names(names: &[String]) -> Result<(), AccelerateError> {
     let wrong = |what: String| Err(AccelerateError::Interfaces { what });
     let mut seen = BTreeSet::new();

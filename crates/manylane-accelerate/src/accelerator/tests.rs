@@ -11,7 +11,7 @@ use super::*;
 use manylane_api::accelerate::AskError;
 use manylane_lab::{Lab, LabOptions, SERVER_V4, SERVER_V6, scenario, udp_stream};
 
-/// Nobody stamps any more: the lease lapses by itself, and is renewed when the thread goes on.
+/// No thread stamps any more: the lease lapses by itself, and is renewed when the thread continues.
 #[test]
 fn while_the_thread_hangs_the_kernel_forwards() {
     let Some((lab, accelerator)) = start() else { return };
@@ -38,7 +38,7 @@ fn while_the_thread_hangs_the_kernel_forwards() {
     lab.router.run(move || accelerator.stop());
 }
 
-/// In a process that goes on: its programs are gone with the thread.
+/// In a process that continues: its programs are gone with the thread.
 #[test]
 fn when_the_thread_panics_the_kernel_forwards() {
     let Some((lab, accelerator)) = start() else { return };
@@ -59,7 +59,7 @@ fn when_the_thread_panics_the_kernel_forwards() {
     assert_eq!(ended.expect_err("as the thread did").downcast_ref(), Some(&"on purpose"));
 }
 
-/// With nothing to do it waits, and waits for nobody.
+/// With nothing to do the mirror's thread waits, and requests no wait for programs.
 #[test]
 fn nothing_is_waited_for_for_ever() {
     let Some((lab, accelerator)) = start() else { return };

@@ -57,7 +57,7 @@ pub(super) struct InDriver {
     pub trouble: Option<String>,
     /// The device refused frames.
     pub failure: Option<Failure>,
-    /// Both of these are by workers: frames that come in go up to them, and they send.
+    /// Workers do both of these: they receive the frames, and send them.
     pub by_workers: bool,
     /// Workers' sockets.
     pub sockets: Sockets,

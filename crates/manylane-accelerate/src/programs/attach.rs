@@ -103,8 +103,8 @@ pub(super) fn attach(
             padding: 0,
             revision: before.revision,
         };
-        // SAFETY: BPF_LINK_CREATE reads `union bpf_attr` as `Create` lays it out; no field is a pointer. It
-        // returns a descriptor.
+        // SAFETY: BPF_LINK_CREATE reads `union bpf_attr` as `Create` lays it out, and returns a descriptor; no field
+        // is a pointer.
         match unsafe { call::open(LINK_CREATE, &mut attributes) } {
             Ok(link) => {
                 let interface = interface.name.clone();
@@ -129,8 +129,8 @@ pub(super) fn attach_driver(
         attach: XDP,
         flags: DRIVER_MODE,
     };
-    // SAFETY: BPF_LINK_CREATE reads `union bpf_attr` as `CreateDriver` lays it out; no field is a pointer. It
-    // returns a descriptor.
+    // SAFETY: BPF_LINK_CREATE reads `union bpf_attr` as `CreateDriver` lays it out, and returns a descriptor; no
+    // field is a pointer.
     let link = unsafe { call::open(LINK_CREATE, &mut attributes) };
     let interface = interface.name.clone();
     match link {
@@ -181,8 +181,8 @@ pub fn program_name(id: u32) -> io::Result<String> {
         return Ok(name.clone());
     }
     let mut by_id = ById { id, next: 0, flags: 0 };
-    // SAFETY: BPF_PROG_GET_FD_BY_ID reads `union bpf_attr` as `ById` lays it out; no field is a pointer. It
-    // returns a descriptor.
+    // SAFETY: BPF_PROG_GET_FD_BY_ID reads `union bpf_attr` as `ById` lays it out, and returns a descriptor; no field
+    // is a pointer.
     let program = unsafe { call::open(PROGRAM_BY_ID, &mut by_id) }?;
     Ok(name(&info(&program)?))
 }
@@ -216,7 +216,7 @@ fn info(program: &OwnedFd) -> io::Result<[u8; INFO_LEN]> {
         info: info.as_mut_ptr() as u64,
     };
     // SAFETY: BPF_OBJ_GET_INFO_BY_FD reads and writes `union bpf_attr` as `Info` lays it out, and at most `len`
-    // bytes of `info`, which outlives the call. All of `info` is 0, so that it asks for no array.
+    // bytes of `info`, which outlives the call. All of `info` is 0, so that it requests no array.
     unsafe { call::call(OBJECT_INFO, &mut attributes) }?;
     Ok(info)
 }

@@ -4,7 +4,7 @@ use manylane_sync::words::Words;
 
 use super::memory::{PLACES, PORTS};
 
-/// Reads what programs count. They add without an atomic instruction, each CPU to its own rows; a sum over CPUs
+/// Reads what programs count. Programs add without an atomic instruction, each CPU to its own rows; a sum over CPUs
 /// that are at work is as old as its oldest part.
 #[derive(Clone)]
 pub struct Counters {

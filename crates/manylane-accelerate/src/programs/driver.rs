@@ -4,7 +4,7 @@
 //! |-----------------|------------------------------------------------|------------------------------|
 //! | devices         | the daemon ([`Driver::set_device`])            | the program, by the egress's port |
 //! | counters        | the program, each CPU its own rows             | any thread ([`DriverCounters`]) |
-//! | sockets, socket_workers, heartbeats | who runs workers (`workers.rs`)          | the program, by the ingress's port and queue |
+//! | sockets, socket_workers, heartbeats | the owner of the workers (`workers.rs`)  | the program, by the ingress's port and queue |
 //! | failing         | the program that flush_program of flushes; the daemon sets it to 0 | the program, by the egress's port |
 //!
 //! A frame is forwarded if the daemon has said so of both ports: bits [`DRIVER_INGRESS`] and [`DRIVER_EGRESS`] of their
@@ -139,7 +139,7 @@ impl Driver {
     }
 
     /// Puts the program into the driver of an interface of the calling thread's network namespace. `pieces`: the one
-    /// that takes frames in several pieces of memory, which drivers ask for with a large MTU. Where another program
+    /// that takes frames in several pieces of memory, which drivers require with a large MTU. Where another program
     /// is already, ours is refused.
     pub fn attach(&self, interface: &Interface, pieces: bool) -> Result<Link, AttachError> {
         let program = if pieces { &self.pieces } else { &self.whole };

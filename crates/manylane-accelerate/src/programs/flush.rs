@@ -27,7 +27,7 @@ pub(super) fn attach(table: impl Fn(&str) -> Option<Meant>) -> io::Result<OwnedF
         cookie: 0,
     };
     // SAFETY: BPF_RAW_TRACEPOINT_OPEN reads `union bpf_attr` as `Open` lays it out, and a text that ends with a
-    // zero, which is static. It returns a descriptor.
+    // zero, which is static. The call returns a descriptor.
     unsafe { call::open(RAW_TRACEPOINT_OPEN, &mut attributes) }
 }
 

@@ -21,7 +21,7 @@ pub struct Sizes {
 }
 
 /// The writer's side of what a program reads: one table for each name in `tables.h`, all words 0. What the words
-/// mean is said in `manylane-net` (`transit`); whoever writes them is alone.
+/// mean is said in `manylane-net` (`transit`); they have one writer.
 pub struct Tables {
     /// Next hops of IPv4 /16s, or their chunks.
     pub direct4: WordsMut<u32>,
@@ -35,7 +35,7 @@ pub struct Tables {
     pub ranges4: WordsMut<u32>,
     /// Next hops of IPv6 buckets, or the way on.
     pub direct6: WordsMut<u32>,
-    /// The same by the bits that follow.
+    /// Next hops by the bits that follow, or the way on.
     pub index6: WordsMut<u32>,
     /// Intervals of IPv6 addresses and their words.
     pub leaves6: WordsMut<u64>,
@@ -65,7 +65,7 @@ pub struct Tables {
     pub further: WordsMut<u64>,
 }
 
-/// Makes all tables; and for so many CPUs the counters and samples, which programs write.
+/// Makes all tables; and for `cpus` CPUs the counters and samples, which programs write.
 pub(super) fn create(
     sizes: &Sizes,
     cpus: usize,
@@ -98,7 +98,7 @@ pub(super) fn create(
     Ok((maps, tables, [counters, samples]))
 }
 
-/// Ports, the first of which is nobody.
+/// Ports, with number 0, which is no port.
 pub(super) const PORTS: usize = 256;
 /// Counters of a port, on a CPU.
 pub(super) const PLACES: usize = 32;

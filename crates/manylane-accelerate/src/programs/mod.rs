@@ -1,7 +1,7 @@
 //! The program that forwards transit packets in the kernel, and the memory that it decides by.
 //!
-//! It runs last at an interface's tcx ingress: each packet that it cannot judge, or that is not transit, goes on to
-//! the kernel unchanged. What it reads are tables of plain words that the daemon writes while it runs; it counts
+//! The program runs last at an interface's tcx ingress: each packet that it cannot judge, or that is not transit,
+//! passes unchanged to the kernel. What it reads are tables of plain words that the daemon writes while it runs; it counts
 //! into another.
 //!
 //! | memory                        | writer                              | readers                   |
@@ -14,15 +14,15 @@
 //! |---------------------|--------------------------------------------------------------------|
 //! | `tables.h`          | the tables: names, words, numbers of verdicts                      |
 //! | `fib.h`, `flow.h`   | lookups and hashes, as `manylane-net` has them                     |
-//! | `rules.h`           | rules of the routing policy, where there are more than the usual   |
+//! | `rules.h`           | rules of the routing policy, if more than the usual ones           |
 //! | `decide.h`          | the decision, for any kind of program                              |
 //! | `rewrite.h`         | what forwarding does to a packet                                   |
 //! | `ingress.bpf.c`     | the program for tcx                                                |
 //! | `driver.bpf.c`      | the program for drivers (XDP), in front of it; `driver.rs`, `devices.rs` |
 //! | `workers.h`, `rows.h` | what goes up to workers, and what is counted; `workers.rs` |
-//! | `sample.h`          | some packets' headers, for who asks which flows there are; `samples.rs` |
+//! | `sample.h`          | some packets' headers, to list the flows; `samples.rs`             |
 //! | `flush.bpf.c`       | flush_program of devices that refuse frames; `flush.rs`, `btf.rs`          |
-//! | `trial.bpf.c`       | the same for test runs that say what tag there was                 |
+//! | `trial.bpf.c`       | the program for tcx, for test runs that name the frame's tag       |
 //! | `object.rs`         | from the object to the program                                     |
 //! | `memory.rs`         | the tables' maps                                                   |
 //! | `attach.rs`         | where it runs                                                      |
@@ -94,8 +94,8 @@ pub struct IngressProgram {
 }
 
 impl IngressProgram {
-    /// Makes the tables, all words 0, and loads the program. It leaves every packet to the kernel until there are a
-    /// port and a lease.
+    /// Makes the tables, all words 0, and loads the program, which leaves every packet to the kernel until the
+    /// tables have a port and a lease.
     pub fn load(sizes: &Sizes) -> Result<(IngressProgram, Tables), BpfError> {
         IngressProgram::load_object(OBJECT, sizes)
     }
@@ -154,7 +154,7 @@ impl IngressProgram {
         Driver::load(driver::OBJECT, &self.maps)
     }
 
-    /// The same from another object made of the same source.
+    /// Loads these programs from another object made of the same source.
     pub fn driver_object(&self, object: &[u8]) -> Result<Driver, BpfError> {
         Driver::load(object, &self.maps)
     }
@@ -165,7 +165,7 @@ impl IngressProgram {
     }
 
     /// What the program returns for a frame ([`NEXT`], [`REDIRECT`]), what it makes of it, and the queueing priority
-    /// that it gives it. It is counted as others are.
+    /// that it gives it. The frame is counted as others are.
     pub fn try_packet(
         &self,
         frame: &[u8],
@@ -176,8 +176,8 @@ impl IngressProgram {
         Ok((run.action, run.frame, run.priority))
     }
 
-    /// The same with the verdict, read from the counters: nothing else may come in meanwhile, nor may it be run more
-    /// than once.
+    /// As [`try_packet`](Self::try_packet), with the verdict, read from the counters: no other packet may arrive
+    /// meanwhile, nor may the frame be run more than once.
     ///
     /// # Panics
     ///
@@ -190,7 +190,7 @@ impl IngressProgram {
         let (mut counted, mut egress) = (None, None);
         for (port, (before, after)) in (0..).zip(before.iter().zip(all())) {
             for place in (0..VERDICTS).filter(|&place| after[place] != before[place]) {
-                assert!(counted.replace((port, place as u8)).is_none(), "another packet came in");
+                assert!(counted.replace((port, place as u8)).is_none(), "another packet arrived");
             }
             if after[EGRESS_PACKETS] != before[EGRESS_PACKETS] {
                 egress = Some(port);
@@ -200,7 +200,7 @@ impl IngressProgram {
         Ok(Tried { action, verdict, ingress, egress, frame, priority })
     }
 
-    /// Nanoseconds that the program takes for a frame, on average of so many runs. What it forwards is another frame
+    /// Nanoseconds that the program takes for a frame, on average of its runs. What it forwards is another frame
     /// in the next run: to be timed with one that goes to the kernel, or whose hop limit lasts.
     pub fn time_packet(&self, frame: &[u8], options: &TryOptions) -> Result<u32, BpfError> {
         let run =

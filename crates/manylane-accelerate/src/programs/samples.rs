@@ -28,7 +28,7 @@ pub struct Sample {
     pub by: SampledBy,
     /// Its bytes, in all.
     pub len: u32,
-    /// It begins so, from the Ethernet type on. What such a packet is too short for is not defined: 28, 48 or all
+    /// Its first bytes, from the Ethernet type on. What such a packet is too short for is not defined: 28, 48 or all
     /// of these bytes are its own.
     pub bytes: [u8; BYTES],
 }

@@ -5,10 +5,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use manylane_io::bpf::call::TestRun;
 
-/// How a frame comes, to be tried.
+/// How a tried frame arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TryOptions {
-    /// The number of the interface that it comes in by, in the calling thread's network namespace; 0 for `lo`,
+    /// The number of its ingress interface, in the calling thread's network namespace; 0 for `lo`,
     /// whose number is 1.
     pub ifindex: u32,
     /// Bytes of payload in each of the segments that it stands for; 0 when it stands for itself.
@@ -18,8 +18,8 @@ pub struct TryOptions {
     pub repeat: u32,
     /// The queueing priority that it comes with.
     pub priority: u32,
-    /// A device has added up its bytes (`CHECKSUM_COMPLETE`). Afterwards the kernel looks whether the sum that it
-    /// was told is still right, and refuses if it is not. Needs Linux 6.17.
+    /// A device has added up its bytes (`CHECKSUM_COMPLETE`). Afterwards the kernel looks whether the device's sum
+    /// is still right, and refuses if it is not. Needs Linux 6.17.
     pub is_summed: bool,
 }
 
@@ -78,7 +78,7 @@ pub(super) fn run(program: &OwnedFd, frame: &[u8], options: &TryOptions) -> io::
         flags: if options.is_summed { CHECKSUM_COMPLETE } else { 0 },
         ..TestRun::default()
     };
-    // SAFETY: BPF_PROG_TEST_RUN reads and writes `union bpf_attr` as `TestRun` lays it out. It reads `data_in_len`
+    // SAFETY: BPF_PROG_TEST_RUN reads and writes `union bpf_attr` as `TestRun` lays it out: it reads `data_in_len`
     // bytes of `frame` and a context, and writes at most `data_out_len` bytes to `out` and one context; all four
     // outlive the call, and any bytes are a `Context`.
     manylane_io::syscall::retry(|| unsafe { run.call() })?;
@@ -91,7 +91,7 @@ pub(super) fn run(program: &OwnedFd, frame: &[u8], options: &TryOptions) -> io::
     })
 }
 
-/// The same for a program in a driver: what it returned, and the frame.
+/// Tries a program in a driver: what it returned, and the frame.
 pub(super) fn run_driver(
     program: &OwnedFd,
     frame: &[u8],

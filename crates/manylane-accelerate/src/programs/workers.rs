@@ -1,10 +1,10 @@
-//! The worker tier's side of the program in the driver: which queues' frames go up to whose AF_XDP sockets, and until
+//! The worker tier's side of the program in the driver: which AF_XDP socket receives which queue's frames, and until
 //! when each worker is known to turn.
 //!
 //! | memory   | writer                        | readers                                          |
 //! |----------|-------------------------------|--------------------------------------------------|
 //! | sockets  | [`SocketMap::open`], [`SocketMap::close`] | the program, by port and queue               |
-//! | socket_workers    | the same                      | the program: which worker's word to look at      |
+//! | socket_workers    | as of `sockets`               | the program: which worker's word to look at      |
 //! | heartbeats    | each worker its own ([`Heartbeat`]) | the program; other workers, which wait for it   |
 //!
 //! A frame of a queue whose worker has not stamped its word in time is passed on, as is one of a queue without a
@@ -57,7 +57,7 @@ impl Sockets {
     }
 }
 
-/// Makes the memory. It is added to `maps`, for the program that is to be loaded.
+/// Makes the memory, and adds it to `maps`, for the program that is to be loaded.
 pub(super) fn create(maps: &mut Maps) -> Result<(Sockets, Workers), BpfError> {
     let entries = PORTS as u32 * QUEUES;
     let table = |source| BpfError::Table { name: "sockets", bytes: 8 * entries as usize, source };
