@@ -5,7 +5,7 @@
  * one is the kernel's, with the verdict counted. The checks follow in the order of this file.
  *
  * What the program knows of a packet beside its bytes is in `struct packet`, so that this can be included where
- * there is no `__sk_buff`. A file that includes this one defines
+ * no `__sk_buff` exists. A file that includes this one defines
  *
  *     LOAD_BYTES(context, at, to, len)   load bytes of the frame, wherever they are; 0 if they are there
  *     NOW()                              the kernel's ticks (jiffies)
@@ -138,7 +138,7 @@ static __always_inline int passes_reverse_path(__u32 id, __u32 ingress, __u32 fl
 }
 
 /* Whether an IPv4 source may be one of our own addresses: a table of 8 KiB in place of that of all routes, for nearly
- * all packets that there are. */
+ * all packets. */
 static __always_inline int may_be_local(__u32 source)
 {
 	__u32 bit = source * 0x9e3779b1 >> 16;
@@ -182,7 +182,7 @@ static __always_inline enum verdict not_a_neighbour(__u32 kind)
 }
 
 /* How many bytes of L3 the largest of the segments has that a packet stands for; a verdict below 0, if that
- * cannot be told. The packet has `len` bytes of L3. */
+ * cannot be known. The packet has `len` bytes of L3. */
 static __noinline int segment_len(void *context, __u32 protocol, __u32 at, __u32 len, __u32 gso_size)
 {
 	__u8 header[4], data_offset;

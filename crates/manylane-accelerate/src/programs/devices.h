@@ -9,8 +9,8 @@
  * | failing           | port: flushes that failed, 0 = none    | `flush.bpf.c` adds, the daemon sets to 0      |
  * | flushed           | port * 2: frames lost by these; errno of the last | `flush.bpf.c`                      |
  * | sockets           | port * 64 + receive queue: a worker's AF_XDP socket | the daemon; the kernel takes out what is closed |
- * | socket_workers             | the same: which worker's, 0 = none | the daemon                                   |
- * | heartbeats             | worker * 8: the tick until which it is known to turn | that worker                     |
+ * | socket_workers    | as `sockets`: which worker's, 0 = none | the daemon                                    |
+ * | heartbeats        | worker * 8: the tick until which it is known to turn | that worker                     |
  *
  * `devices` and `sockets` are maps, not memory: the loader puts the map's own address in.
  */

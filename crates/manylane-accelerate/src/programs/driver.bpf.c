@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Forwards transit packets of an interface in its driver (XDP), before the kernel has made anything of them. It
+// Forwards transit packets of an interface in its driver (XDP), before the kernel has made anything of them,
 // decides as `ingress.bpf.c` does, by the same code and the same memory, and stands in front of that program, not
 // for it: what it does not forward it passes on unchanged and uncounted, and `ingress.bpf.c` decides again, counts,
 // and forwards or leaves it to the kernel. So nothing is lost here that the other one would not lose.
@@ -9,13 +9,13 @@
 // |-----------------------------------------------|---------------------------------------------------------|
 // | with a tag in its bytes                       | its type is none of IP: the other one sees the tag      |
 // | whose egress is a VLAN, or any port that is not DRIVER_EGRESS | such a device takes none from here, or loses them |
-// | in several pieces, for an egress that takes one | the same                                                |
+// | in several pieces, for an egress that takes one | such a device takes none from here, or loses them       |
 // | whose egress has just lost frames (`failing`)   | until the daemon has looked why                         |
 //
-// Where the port is the workers', it is `workers.h` that says what becomes of a frame that would be forwarded.
+// Where the port is the workers', `workers.h` says what becomes of a frame that would be forwarded.
 //
-// The redirect is asked for first, and the frame written only when it is granted: an egress that is not in the map
-// any more costs nothing. A tag that the device took off is not seen: the daemon sees to it that there are none.
+// The program requests the redirect first, and writes the frame only when it is granted: an egress that is not in
+// the map any more costs nothing. A tag that the device took off is not seen: the daemon keeps tags in place.
 //
 // Built as `ingress.bpf.c`, to `driver.bpf.o`.
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Lookups of the longest prefix, as `manylane-net` has them in fib/v4 and fib/v6 (tree.rs); what is to be known
- * of the tables is said there. A next-hop id comes back, 0 when there is no route. An index out of bounds, of
- * which a writer that keeps its word writes none, finds no route either.
+ * of the tables is said there. A next-hop id comes back, 0 without a route. An index out of bounds finds no route
+ * either; a writer that keeps its word writes none.
  *
  * Nothing here branches on what is found but to leave a loop: with a branch on each comparison the verifier
  * would walk every way through the searches.
@@ -67,7 +67,7 @@ static __noinline __u32 in_list4(__u32 address, __u32 number)
 	return LOAD(ranges4[at]) & 0xffff;
 }
 
-/* The word of an address's /24, in its /16's chunk: as many words behind the first as there are bits set up to the
+/* The word of an address's /24, in its /16's chunk: as many words behind the first as bits are set up to the
  * /24's own. */
 static __always_inline __u32 in_chunk4(__u32 line, __u32 address)
 {
@@ -108,8 +108,8 @@ static __always_inline __u32 in_leaf6(__u32 word, __u64 key)
 	/* The loader makes no table shorter than a leaf. */
 	if (at > NUMBER(leaves6_words) - LEAF_WORDS)
 		return 0;
-	/* That its three lower bits are 0 must not be known from here on: the compiler would use "or" for "and so
-	 * many more", after which the verifier takes the bound for the next power of two. */
+	/* That its three lower bits are 0 must not be known from here on: the compiler would use "or" for the
+	 * addition, after which the verifier takes the bound for the next power of two. */
 	asm volatile("" : "+r"(at));
 	/* Keys ascend, and missing ones are the largest. */
 #pragma unroll

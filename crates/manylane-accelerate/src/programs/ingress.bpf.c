@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Forwards transit packets of an interface at tcx ingress; everything else goes on to the next program and
+// Forwards transit packets of an interface at tcx ingress; everything else passes to the next program and
 // to the kernel, unchanged. Decides by what the daemon writes into shared memory (`tables.h`), until its lease
 // is over.
 //
@@ -125,7 +125,7 @@ int forward(struct __sk_buff *skb)
 	limit = end(skb);
 	if (decision.is_ipv6) {
 		if (frame + LINK_HEADER + HEADER_V6 > limit)
-			return DROP; // It was there a moment ago.
+			return DROP; // The header was there a moment ago.
 		rewrite6(frame, decision.record);
 		bpf_csum_update(skb, ~(__u32)DECREMENT_V6);
 	} else {

@@ -1,8 +1,8 @@
 //! The program that forwards transit packets in the kernel, and the memory that it decides by.
 //!
 //! The program runs last at an interface's tcx ingress: each packet that it cannot judge, or that is not transit,
-//! passes unchanged to the kernel. What it reads are tables of plain words that the daemon writes while it runs; it counts
-//! into another.
+//! passes unchanged to the kernel. The program reads tables of plain words that the daemon writes meanwhile, and
+//! counts into another.
 //!
 //! | memory                        | writer                              | readers                   |
 //! |-------------------------------|-------------------------------------|---------------------------|

@@ -4,7 +4,7 @@
  * As `fib_rules_lookup` in the kernel's net/core/fib_rules.c: rule by rule, and on to the next where the table
  * has no route. `manylane-net` has the same in transit/policy.rs, where the words are explained.
  *
- * All of it is out of line: where there are only the usual rules, it costs one load of a word that is in the
+ * All of it is out of line: with only the usual rules, it costs one load of a word that is in the
  * line of the lease.
  */
 #ifndef MANYLANE_PROGRAMS_RULES_H
@@ -18,14 +18,14 @@
 /* Where in the word of lists IPv6's begins. */
 #define LISTS_V6 16
 
-/* Binary search: there are fewer than 2^19 ranges. */
+/* Binary search: fewer than 2^19 ranges. */
 #define STEPS_RANGES 19
 
 /* What rules look at. */
 struct query {
 	/* By halves, in the host's byte order; an IPv4 address is the upper half of the first. */
 	__u64 to[2], from[2];
-	/* The interface that it came in by. */
+	/* The packet's ingress interface. */
 	__u32 interface;
 	__u32 tos;
 	/* What the merged tables say of `to`. */
@@ -90,7 +90,7 @@ static __noinline int by_rules(const struct query *query)
 {
 	int number;
 
-	/* It could be a route of the local table, which is asked first. */
+	/* The route could be one of the local table, which is read first. */
 	if (query->merged == UNKNOWN)
 		return -KERNEL_ROUTE;
 	for (number = 0; number < RULES; number++) {
@@ -126,7 +126,7 @@ static __noinline int by_rules(const struct query *query)
 	return -NO_ROUTE;
 }
 
-/* The same for an IPv4 packet; its way back, if `is_back`. */
+/* The next hop of an IPv4 packet by the rules of a list; that of its way back, if `is_back`. */
 static __noinline int by_rules4(const __u32 *header, __u32 interface, __u32 merged, __u32 list, int is_back)
 {
 	struct query query = {
@@ -141,7 +141,7 @@ static __noinline int by_rules4(const __u32 *header, __u32 interface, __u32 merg
 	return by_rules(&query);
 }
 
-/* The same for an IPv6 packet. */
+/* The next hop of an IPv6 packet by the rules of a list. */
 static __noinline int by_rules6(const __u32 *header, __u32 interface, __u32 merged, __u32 list)
 {
 	struct query query = {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Some packets' headers, for who asks which flows there are (`samples.rs`). `samples[0]` is 0 while nobody does. Else
+ * Some packets' headers, to list the flows (`samples.rs`). `samples[0]` is 0 while no thread wants any. Else
  * its lower byte says that one packet in two to the power of it is noted, and the rest is another number each time: so
- * nobody has to empty the places of a CPU, and when they are full no more is noted.
+ * no thread has to empty the places of a CPU, and when they are full no more is noted.
  */
 #ifndef MANYLANE_PROGRAMS_SAMPLE_H
 #define MANYLANE_PROGRAMS_SAMPLE_H
@@ -14,7 +14,7 @@
 /* A CPU's places, behind the number that they are of, and how many are taken. */
 #define SAMPLES_OF_CPU ((SAMPLES + 1) * SAMPLE_WORDS)
 
-/* Who forwards, or the kernel. */
+/* The tier that forwards, or the kernel. */
 #define BY_KERNEL 0
 #define BY_INGRESS 1
 #define BY_DRIVER 2
@@ -55,7 +55,7 @@ static __noinline int sample(void *context, __u64 what)
 	return 0;
 }
 
-/* A packet of `len` bytes that came in by port `ingress`, and what becomes of it. */
+/* A packet of `len` bytes, received by port `ingress`, and what becomes of it. */
 static __always_inline void may_sample(void *context, __u32 ingress, __u32 verdict, __u32 by, __u32 len)
 {
 	if (LOAD(samples[0]))

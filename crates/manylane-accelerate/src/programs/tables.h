@@ -111,7 +111,7 @@ extern const char groups4_words[], ranges4_words[], index6_words[], leaves6_word
 
 /* Words of a rule. Addresses are two words, an IPv4 one the upper half of the first. */
 #define RULE_HEAD 0 /* Action, flags, table from bit 16, type of service from bit 24; from bit 32 its mask. */
-#define RULE_INGRESS 1 /* The interface that packets came in by; 0 for any. */
+#define RULE_INGRESS 1 /* The ingress interface of packets; 0 for any. */
 #define RULE_FROM 2
 #define RULE_FROM_MASK 4
 #define RULE_TO 6
@@ -120,7 +120,7 @@ extern const char groups4_words[], ranges4_words[], index6_words[], leaves6_word
 
 /* What a rule says of the packets that match. */
 enum action {
-	ACTION_END = 0, /* There are no more rules. */
+	ACTION_END = 0, /* The list ends here. */
 	ACTION_LOCAL = 1, /* What the merged tables say, if that is said by the local one. */
 	ACTION_MERGED = 2, /* What the merged tables say. */
 	ACTION_TABLE = 3,
@@ -205,7 +205,7 @@ enum next_hop {
 	HOP_KERNEL = 9,
 };
 
-/* The next hop of IPv4 addresses whose routes there is no room for; always HOP_KERNEL. */
+/* The next hop of IPv4 addresses whose routes find no room; always HOP_KERNEL. */
 #define UNKNOWN (NEXT_HOPS - 1)
 
 #endif

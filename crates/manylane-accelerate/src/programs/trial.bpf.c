@@ -5,7 +5,7 @@
 //
 // | bits of the priority | say                                    |
 // |----------------------|----------------------------------------|
-// | 31                   | there was a tag                        |
+// | 31                   | the frame had a tag                    |
 // | 30                   | of 802.1ad, not of 802.1Q              |
 // | 0 to 15              | its second half: priority and VLAN     |
 #define TRIAL

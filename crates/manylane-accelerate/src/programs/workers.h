@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The worker tier: a frame that would be forwarded goes up as it came, to the AF_XDP socket of the queue that it came
- * in by. The worker there decides again. What is not granted is passed on, as everything else is:
+ * The worker tier: a frame that would be forwarded goes up as it came, to the AF_XDP socket of its receive
+ * queue. The worker there decides again. What is not granted is passed on, as everything else is:
  *
  * | a frame                                 | why it is passed on                                                |
  * |-----------------------------------------|--------------------------------------------------------------------|
