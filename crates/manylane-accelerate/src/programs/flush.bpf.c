@@ -2,8 +2,8 @@
 //
 // Hears of each flush of redirected frames to a device, at the kernel's tracepoint xdp_devmap_xmit. A driver may
 // refuse all of them though it says that it takes them (a veth whose peer cannot receive them does); the kernel reports
-// it nowhere else, and the frames are lost. From the first such flush on `driver.bpf.c` sends no more there: at most the
-// frames of one turn of each CPU are lost before.
+// it nowhere else, and the frames are lost. From the first such flush on `driver.bpf.c` sends no more there: at most
+// the frames of one turn of each CPU are lost before.
 //
 // A flush that takes only some has no error: the device's queue is full, as it may be.
 //

@@ -1,9 +1,9 @@
 //! Waiting until no program can see any more what it saw before.
 //!
 //! A program runs from its first to its last instruction inside an RCU section of the kernel's. A thread that
-//! replaces a map in a map of maps waits for all such sections that were there (`maybe_wait_bpf_programs`), because a program may
-//! be about to use the old one: that is the one way to request the wait. membarrier(2) is none: it says nothing of
-//! other threads' softirqs.
+//! replaces a map in a map of maps waits for all such sections that were there (`maybe_wait_bpf_programs`), because
+//! a program may be about to use the old one: that is the one way to request the wait. membarrier(2) is none: it
+//! says nothing of other threads' softirqs.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
