@@ -57,7 +57,7 @@ pub fn measure(pace: &Pace, output: &Output) -> Result {
     if output.json {
         counted.lines.iter().for_each(|line| println!("{line}"));
     } else {
-        println!("Counted, exactly: for each operation, with so many workers");
+        println!("Counted, exactly: for each operation, with N workers");
         print_table(&counted.rows);
         println!("\nCounted, exactly: for each frame, with two workers");
         for (name, value) in &counted.others {

@@ -152,7 +152,7 @@ const CASES: [Case; 17] = [
             tc filter add dev lan ingress u32 match u32 0 0 flowid 1:1",
         heard: Heard::AtOnce,
         about: "traffic_control",
-        what: "packets come in on lan: u32 (preference 49152)",
+        what: "at ingress of lan: u32 (preference 49152)",
         lan: EXIT_ONLY,
         wan: FREE,
     },
@@ -255,7 +255,7 @@ fn a_shaper_on_the_way_out_and_strict_rp_filter_are_said() {
         assert_eq!(note(1, "qdisc tbf on wan").expect("it is said")["concerns"], "egress");
         shell("tc qdisc add dev wan clsact\ntc filter add dev wan egress u32 match u32 0 0 flowid 1:1");
         assert!(gate.changed());
-        assert!(note(1, "go out on wan: u32").is_some());
+        assert!(note(1, "at egress of wan: u32").is_some());
 
         for (number, word) in [("1", "rp_filter is strict (1) on lan"), ("2", "rp_filter is loose (2) on lan")]
         {
@@ -319,7 +319,7 @@ fn what_cannot_be_is_an_error_that_names_it() {
         for (arguments, words) in [
             (
                 &["doctor", "lan", "lam"][..],
-                "error: there is no interface lam; there are: lo, lan, wan",
+                "error: interface lam does not exist; existing interfaces: lo, lan, wan",
             ),
             (&["doctor", "--bypass", "xfrm"], "\"xfrm\" cannot be bypassed; use \"netfilter\""),
         ] {

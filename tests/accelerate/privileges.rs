@@ -54,7 +54,7 @@ fn what_it_refuses_names_the_thing_and_the_next_step() {
     row(&why("none/10.1.0.1/10.2.0.1"), &["none"], "ask for one of lan, wan");
     row(&why("lan/10.1.0.1/there"), &["there"], "why/INTERFACE/SOURCE/DESTINATION");
     row(&why("lan/10.1.0.1/2001:db8::1"), &["10.1.0.1", "2001:db8::1"], "say two IPv4 addresses");
-    row("/v1/ports", &["/v1/ports", "`manylane accelerate`"], "ask for /v1/daemon, or ports");
+    row("/v1/ports", &["/v1/ports", "`manylane accelerate`"], "use /v1/daemon, or ports");
     page.finish();
     running.ends(&topology);
 }

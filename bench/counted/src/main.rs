@@ -24,11 +24,11 @@ mod old;
 mod packet;
 mod protocols;
 #[path = "../../../crates/manylane-lab/src/random.rs"]
-#[allow(dead_code, reason = "the bench's, of which the build that counts uses a part")]
+#[allow(dead_code, reason = "the bench's; the counting build uses a part")]
 mod random;
 mod refcounts;
 #[path = "../../src/router.rs"]
-#[allow(dead_code, reason = "the bench's, of which the build that counts uses a part")]
+#[allow(dead_code, reason = "the bench's; the counting build uses a part")]
 mod router;
 
 use std::io;

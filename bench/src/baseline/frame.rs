@@ -136,7 +136,7 @@ const fn layout(len: usize) -> Layout {
 /// 2. The head is the only pointer to `data_len` bytes of data from `H`, and to its fragments; each of
 ///    those is initialised and has `FRAGMENT_LEN` bytes from `H`.
 #[repr(transparent)]
-#[must_use = "a packet that nobody keeps is a leak"]
+#[must_use = "a dropped packet is a leak"]
 pub struct Packet<H>(NonNull<Head>, PhantomData<H>);
 
 // SAFETY: by the invariants no other owner reaches what it points to, and heaps take memory back from any

@@ -13,7 +13,7 @@
 //! else. Loops give what failed to a function: one that does nothing costs nothing.
 
 #![allow(clippy::disallowed_types, reason = "taken from `primitive`; clippy knows them by origin")]
-#![allow(dead_code, reason = "two builds, each of which uses its part")]
+#![allow(dead_code, reason = "two builds use a part each")]
 
 use manylane_sync::primitive::{AtomicU64, Ordering, fence};
 

@@ -145,10 +145,10 @@ impl Report<'_> {
         };
         let lines = MODEL.map(curve);
         *page += "<section id=\"model\">\n<h2>A model of 128 cores</h2>\n<p><strong>A model, not measured.</strong> How \
-            often a count's cache line changes hands is counted exactly, with so many virtual workers in lockstep, and \
+            often a count's cache line changes hands is counted exactly, with N virtual workers in lockstep, and \
             multiplied by what a line's change of hands takes here, as if nothing else took time. Read it for how one \
             way to count stands to another, and how it grows.</p>\n<figure class=\"model\"><figcaption>MODEL: take a \
-            reference and give it back, by so many cores <small>ns for each, of all cores together; both axes \
+            reference and give it back, by N cores <small>ns for each, of all cores together; both axes \
             logarithmic; what counts nothing takes 0, and lies on the axis</small></figcaption>\n";
         if lines.iter().all(|(_, _, points)| points.is_empty()) {
             *page += "<p>not measured</p>";

@@ -46,7 +46,7 @@ fn the_gate() {
         NoSuchInterface: [(
             NoSuchInterface { name: "eth7".into(), present: present() },
             ["eth7"],
-            "there are: lo, eth0"
+            "existing interfaces: lo, eth0"
         )],
     });
     let mut page = Page::new("UnknownBypass");
@@ -83,7 +83,7 @@ fn accelerators() {
         NoSuchInterface: [(
             NoSuchInterface { name: "eth7".into(), present: vec!["lo".into()] },
             ["eth7"],
-            "there are: lo"
+            "existing interfaces: lo"
         )],
         // Its words are held where they are made.
         Interfaces: [(
@@ -111,7 +111,7 @@ fn links_of_programs() {
         Refused: [
             (refused(libc::EPERM), ["eth0", "Operation not permitted"], "needs root"),
             (refused(libc::EINVAL), ["eth0"], "needs Linux 6.6"),
-            (refused(libc::ENODEV), ["eth0"], "`ip link` shows"),
+            (refused(libc::ENODEV), ["eth0"], "`ip link` lists"),
             (refused(libc::ERANGE), ["eth0"], "take one off"),
             (refused(libc::EIO), ["eth0", "Input/output error"], "`manylane doctor`"),
         ],
@@ -122,7 +122,7 @@ fn links_of_programs() {
         )],
         Driver: [
             (driver(libc::EPERM), ["eth0", "Operation not permitted"], "needs root"),
-            (driver(libc::ENODEV), ["eth0"], "`ip link` shows"),
+            (driver(libc::ENODEV), ["eth0"], "`ip link` lists"),
             (driver(libc::EBUSY), ["eth0"], "bpftool net shows whose"),
             (driver(libc::EOPNOTSUPP), ["eth0"], "leave it at the ingress tier"),
             (driver(libc::EINVAL), ["eth0"], "MTU, queues (ethtool -l) or offloads"),

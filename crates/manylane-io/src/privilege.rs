@@ -175,7 +175,7 @@ impl fmt::Display for PrivilegeError {
         match self {
             PrivilegeError::NoSuchUser { name } => write!(
                 f,
-                "there is no user {name:?}; make it with `useradd --system {name}`, or leave out --user"
+                "user {name:?} does not exist; make it with `useradd --system {name}`, or leave out --user"
             ),
             PrivilegeError::NotRoot { name } => {
                 write!(f, "only root can become the user {name:?}; leave out --user")

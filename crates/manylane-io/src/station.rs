@@ -26,7 +26,7 @@ impl Station {
         };
         let index = Netlink::open()?.link(interface)?.index;
         let socket = socket().map_err(refused("make a packet socket for"))?;
-        switch_on(&socket, libc::PACKET_AUXDATA).map_err(refused("ask for VLAN tags on"))?;
+        switch_on(&socket, libc::PACKET_AUXDATA).map_err(refused("request VLAN tags on"))?;
         // Past the queueing discipline: until the kernel has noticed that a new link is up, the qdisc silently drops
         // sent frames.
         switch_on(&socket, libc::PACKET_QDISC_BYPASS).map_err(refused("send at once on"))?;

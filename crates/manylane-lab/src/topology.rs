@@ -264,7 +264,7 @@ impl Plan {
         };
         let (host, interface) = name.split_once(':').ok_or("an end is HOST:INTERFACE")?;
         if !self.stations.iter().any(|station| station.name == host) {
-            return Err(format!("there is no `{host}` above"));
+            return Err(format!("`{host}` is not defined above"));
         }
         let addresses = addresses
             .iter()

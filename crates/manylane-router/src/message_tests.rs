@@ -215,7 +215,7 @@ fn sockets() {
 fn traces() {
     messages!(TraceError {
         Running: [(Running, ["another trace"], "end that `manylane trace`")],
-        Count: [(Count(0), ["0 packets"], "ask for 1 to ")],
+        Count: [(Count(0), ["0 packets"], "trace 1 to ")],
         Busy: [(Busy, ["too many traces"], "try again")],
     });
 }

@@ -88,7 +88,7 @@ impl Display for Failure {
                 write!(f, "cannot watch for signals: {error}; end programs, or raise `ulimit -n`")
             }
             Failure::Output(error) => {
-                write!(f, "cannot write to standard output: {error}; see who reads it")
+                write!(f, "cannot write to standard output: {error}; see what reads it")
             }
         }
     }

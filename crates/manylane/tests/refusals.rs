@@ -148,7 +148,7 @@ fn traces_captures_and_paths() {
         "send `count`, `filter`",
     );
     row("/v1/trace", json!({"count": 1, "filter": []}), &["filter"], "libpcap's compiler");
-    row("/v1/trace", json!({"count": 0, "filter": filter}), &["0 packets"], "ask for 1 to");
+    row("/v1/trace", json!({"count": 0, "filter": filter}), &["0 packets"], "trace 1 to");
     let of_none = json!({"count": 1, "filter": filter, "port": "none"});
     row("/v1/trace", of_none, &["`none`"], "there are source");
     row("/v1/capture/drops", json!({"seconds": "5"}), &["\"5\""], "send `seconds`, `packets`");

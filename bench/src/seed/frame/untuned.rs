@@ -60,7 +60,7 @@ pub fn serve(plan: &Plan) -> Result {
     bench.allow_pauses();
     for line in io::stdin().lines() {
         let row = line?.parse().ok().and_then(|number: usize| ROWS.get(number));
-        let row = row.ok_or_else(|| io::Error::other("rows go by their numbers"))?;
+        let row = row.ok_or_else(|| io::Error::other("rows are in the order of their numbers"))?;
         let figures = row.both(&mut bench, &Packets::<Glibc>::before)?;
         let [one, cross] = figures.map(|ns| ns.map_or("-".into(), |ns| ns.to_string()));
         println!("{one} {cross}");

@@ -85,7 +85,11 @@ impl fmt::Display for AccelerateError {
             AccelerateError::Gate(source) => source.fmt(f),
             AccelerateError::Program(source) => source.fmt(f),
             AccelerateError::NoSuchInterface { name, present } => {
-                write!(f, "there is no interface {name}; there are: {}", present.join(", "))
+                write!(
+                    f,
+                    "interface {name} does not exist; existing interfaces: {}",
+                    present.join(", ")
+                )
             }
             AccelerateError::Interfaces { what } => f.write_str(what),
             AccelerateError::System { what, source } => {

@@ -231,7 +231,7 @@ impl Accelerated for Published {
         let (one_in, samples) = taken.map_err(|error| {
             AskError::Silent(ApiError {
                 error: format!("what programs have noted cannot be read: {error}"),
-                help: "ask again; `manylane show ports` has the sums".into(),
+                help: "try again; `manylane show ports` has the sums".into(),
             })
         })?;
         let ports = self.view().ports.clone();

@@ -46,7 +46,7 @@ pub(super) fn check_workers(options: &Options) -> Result<(), AccelerateError> {
     let wrong = |what| Err(AccelerateError::Interfaces { what });
     if options.workers.is_some_and(|workers| !(1..=programs::WORKERS_MAX).contains(&workers)) {
         return wrong(format!(
-            "there can be 1 to {} workers; choose so many",
+            "workers can be 1 to {}; choose a number of these",
             programs::WORKERS_MAX
         ));
     }

@@ -487,9 +487,9 @@ impl Thread {
         for port in &self.ports.list {
             let reasons = self.reasons(port);
             let mut sentence = match (port.index, port.is_attached()) {
-                (None, _) => format!("{}: there is no such interface now", port.name),
+                (None, _) => format!("{}: the interface does not exist now", port.name),
                 (Some(_), true) => format!(
-                    "{}: packets that come in are forwarded ({}); those that leave go by {}",
+                    "{}: received packets are forwarded ({}), others are transmitted by {}",
                     port.name,
                     port.tier(),
                     port.egress_tier()
@@ -520,8 +520,8 @@ impl Thread {
         }
         if !self.mirror.is_whole() {
             reasons.push(ReasonStatus {
-                what: "the kernel has more routes than there is room for".into(),
-                why: "what is not in the tables would go by a shorter prefix".into(),
+                what: "the kernel has more routes than the tables hold".into(),
+                why: "a packet to a missing route would follow a shorter prefix".into(),
                 command: String::new(),
             });
         }

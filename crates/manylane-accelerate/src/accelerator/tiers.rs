@@ -376,12 +376,12 @@ pub(super) fn reasons(port: &Port, standing: Option<&DriverStanding>) -> Vec<Rea
     reasons.extend(driver.sockets.reasons(driver.plan.workers));
     let [comes, goes] = match driver.plan.workers {
         true => [
-            "what comes in is about to go to workers",
+            "workers are about to forward received packets",
             "what leaves is about to be sent by workers",
         ],
         false => [
-            "what comes in is about to be forwarded in the driver",
-            "what leaves is about to go by the driver",
+            "the driver is about to forward received packets",
+            "the driver is about to transmit packets",
         ],
     };
     for (is_late, what) in [

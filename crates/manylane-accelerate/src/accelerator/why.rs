@@ -85,7 +85,7 @@ pub(super) fn unknown(ports: &[PortView], interface: &str) -> ApiError {
     let names: Vec<_> = ports.iter().map(|port| port.name.as_str()).collect();
     ApiError {
         error: format!("{interface} is not accelerated"),
-        help: format!("ask for one of {}", names.join(", ")),
+        help: format!("name one of {}", names.join(", ")),
     }
 }
 

@@ -50,12 +50,12 @@ fn ingress(facts: &Facts, link: &Link, features: XdpFeatures) -> Vec<Reason> {
     }
     if let Some(id) = link.xdp {
         let what = format!("XDP program {id} is on {name}");
-        let why = "there is one place for a program in the driver, and it stays";
+        let why = "the driver holds one program, and that program stays";
         let command = format!("ip link set dev {} xdp off", quoted(name));
         found.push(no(About::Programs, what, why).command(command));
     }
     for Program { id, name: program, .. } in on(&facts.programs, link) {
-        let what = format!("program {id} ({program}) is attached where packets come in on {name}");
+        let what = format!("program {id} ({program}) is attached at ingress of {name}");
         let why = "in the driver ours would be before it, and it would not see what ours takes";
         let command = format!("bpftool net show dev {}", quoted(name));
         found.push(no(About::Programs, what, why).command(command));
@@ -111,12 +111,12 @@ fn sends(facts: &Facts, link: &Link) -> Vec<Reason> {
         found.push(no(About::TrafficControl, what, SKIPPED).command(command));
     }
     if let Some(list) = listed(&facts.egress_filters, link) {
-        let what = format!("filters of traffic control where packets go out on {name}: {list}");
+        let what = format!("filters of traffic control at egress of {name}: {list}");
         let command = format!("tc filter delete dev {} egress", quoted(name));
         found.push(no(About::TrafficControl, what, SKIPPED).command(command));
     }
     for Program { id, name: program, .. } in on(&facts.egress_programs, link) {
-        let what = format!("program {id} ({program}) is attached where packets go out on {name}");
+        let what = format!("program {id} ({program}) is attached at egress of {name}");
         let command = format!("bpftool net show dev {}", quoted(name));
         found.push(no(About::Programs, what, SKIPPED).command(command));
     }

@@ -45,7 +45,11 @@ impl fmt::Display for GateError {
             GateError::Netlink(error) => error.fmt(f),
             GateError::Setting(error) => error.fmt(f),
             GateError::NoSuchInterface { name, present } => {
-                write!(f, "there is no interface {name}; there are: {}", present.join(", "))
+                write!(
+                    f,
+                    "interface {name} does not exist; existing interfaces: {}",
+                    present.join(", ")
+                )
             }
         }
     }

@@ -43,7 +43,7 @@ fn everywhere(facts: &Facts) -> Vec<Reason> {
         found.push(Reason::new(
             About::KernelVersion,
             format!("Linux {major}.{minor}"),
-            "programs can be attached where packets come in, beside others, since Linux 6.6 (tcx): boot a newer one",
+            "programs can be attached at ingress, beside others, since Linux 6.6 (tcx): boot a newer one",
         ));
     }
     if !facts.missing_capabilities.is_empty() {
@@ -160,7 +160,7 @@ fn device(facts: &Facts, link: &Link) -> Vec<Reason> {
             Reason::new(
                 About::Parent,
                 format!("{kind} {} is on {name}", child.name),
-                "packets that come in may be for it, behind the place where ours are taken",
+                "received packets may be for it, behind our program",
             )
             .concerning(Concerns::Ingress)
             .command(format!("ip link delete dev {}", quoted(&child.name))),
@@ -182,7 +182,7 @@ fn forwarding(facts: &Facts, link: &Link) -> Option<Reason> {
         Reason::new(
             About::Forwarding,
             format!("forwarding is off on {}, IPv4 and IPv6", link.name),
-            "the kernel does not route what comes in",
+            "the kernel does not route packets received there",
         )
         .concerning(Concerns::Ingress)
         .command(format!(
@@ -197,8 +197,8 @@ fn ingress_filters(facts: &Facts, link: &Link) -> Option<Reason> {
     Some(
         Reason::new(
             About::TrafficControl,
-            format!("filters of traffic control where packets come in on {}: {list}", link.name),
-            "they run behind our program, and would not see what it takes",
+            format!("filters of traffic control at ingress of {}: {list}", link.name),
+            "they run behind our program, and would not see the packets that it takes",
         )
         .concerning(Concerns::Ingress)
         .command(format!("tc filter delete dev {} ingress", quoted(&link.name))),
@@ -237,7 +237,7 @@ fn notes(facts: &Facts, link: &Link) -> Vec<Reason> {
             Reason::new(
                 About::NextHops,
                 "net.ipv4.nexthop_compat_mode is 1",
-                "a change of a next-hop object is told again for each route that uses it, which takes long to \
+                "the kernel announces a change of a next-hop object for each route that uses it, which takes long to \
                  read with many",
             )
             .command("sysctl -w net.ipv4.nexthop_compat_mode=0")
@@ -297,7 +297,7 @@ fn programs(facts: &Facts, link: &Link) -> Vec<Reason> {
             Reason::new(
                 About::Programs,
                 format!(
-                    "program {} ({}) is attached where packets come in on {name}",
+                    "program {} ({}) is attached at ingress of {name}",
                     program.id, program.name
                 ),
                 "it runs before ours and stays: what it decides for good, ours does not see",
@@ -311,7 +311,7 @@ fn programs(facts: &Facts, link: &Link) -> Vec<Reason> {
             Reason::new(
                 About::Programs,
                 format!("XDP program {id} is on {name}"),
-                "it runs before ours and stays: what it takes, ours does not see",
+                "it runs before ours and stays: ours does not see the packets that it takes",
             )
             .concerning(Concerns::Ingress)
             .command(format!("ip link set dev {} xdp off", quoted(name))),
@@ -341,7 +341,7 @@ fn egress_queueing(facts: &Facts, link: &Link) -> Vec<Reason> {
         notes.push(
             Reason::new(
                 About::TrafficControl,
-                format!("filters of traffic control where packets go out on {name}: {list}"),
+                format!("filters of traffic control at egress of {name}: {list}"),
                 "what we send out here goes through them, as what the kernel forwards",
             )
             .concerning(Concerns::Egress),
@@ -362,7 +362,7 @@ fn speed(facts: &Facts, link: &Link) -> Vec<Reason> {
             Reason::new(
                 About::Mtu,
                 format!("the MTU of {name} is {}, that of {} is {}", link.mtu, least.name, least.mtu),
-                "what comes in longer than its way out takes is left to the kernel, to cut or to refuse",
+                "packets longer than the egress port takes are left to the kernel, to cut or to refuse",
             )
             .concerning(Concerns::Ingress),
         );
@@ -373,7 +373,7 @@ fn speed(facts: &Facts, link: &Link) -> Vec<Reason> {
             Reason::new(
                 About::Queues,
                 format!("{name} has one receive queue, and this machine {} cores", facts.cores),
-                "one core forwards all that comes in here",
+                "one core forwards all packets received here",
             )
             .concerning(Concerns::Ingress)
             .command(format!("ethtool -L {} combined {}", quoted(name), facts.cores)),

@@ -402,9 +402,11 @@ impl<S: TableWriter> Mirror<S> {
                 };
                 let why = match (step, table) {
                     (Step::Kernel, _) if !rule.others.is_empty() => {
-                        "it asks for more than addresses"
+                        "it matches more than addresses"
                     }
-                    (Step::Kernel, _) => "only the kernel can do it, or there are too many tables",
+                    (Step::Kernel, _) => {
+                        "only the kernel can do it, or the rules use too many tables"
+                    }
                     (_, Some(table)) if table.is_refused => "the table is too large",
                     _ => continue,
                 };

@@ -207,8 +207,8 @@ fn plan(rules: Vec<&Rule>, family: Family, has_default: bool) -> Plan<'_> {
     }
     if steps.len() > RULES {
         return refused(
-            format!("`ip {option} rule` has {} rules; there is room for {RULES}", steps.len()),
-            "which table routes a packet is asked rule by rule",
+            format!("`ip {option} rule` has {} rules; the program holds {RULES}", steps.len()),
+            "the program matches a packet rule by rule",
             format!("ip {option} rule"),
         );
     }

@@ -65,7 +65,7 @@ impl<S: TableWriter> Mirror<S> {
         let ingress = match question.ingress.as_deref() {
             None => None,
             Some(name) => match self.kernel.link_named(name) {
-                None => return (Verdict::NotIngress, format!("there is no interface {name}")),
+                None => return (Verdict::NotIngress, format!("interface {name} does not exist")),
                 Some(link) if self.ports.of(link.index).is_none() => {
                     return (Verdict::NotIngress, format!("{name} is not accelerated"));
                 }

@@ -230,7 +230,7 @@ impl fmt::Display for AttachError {
                     Some(libc::EPERM) => "; needs root (CAP_BPF, CAP_NET_ADMIN)",
                     Some(libc::EINVAL) => "; needs Linux 6.6",
                     Some(libc::ENODEV) => {
-                        "; the interface is gone; `ip link` shows those there are"
+                        "; the interface is gone; `ip link` lists those that exist"
                     }
                     Some(libc::ERANGE) => {
                         "; as many programs are there as fit: bpftool net shows whose, take one off"
@@ -247,7 +247,7 @@ impl fmt::Display for AttachError {
                 write!(f, "cannot attach to the driver of {interface} (XDP): {source}")?;
                 f.write_str(match source.raw_os_error() {
                     Some(libc::EPERM) => "; needs root (CAP_BPF, CAP_NET_ADMIN)",
-                    Some(libc::ENODEV) => "; the interface is gone; `ip link` shows those there are",
+                    Some(libc::ENODEV) => "; the interface is gone; `ip link` lists those that exist",
                     Some(libc::EBUSY | libc::EEXIST) => {
                         "; another program is there, and stays: bpftool net shows whose"
                     }

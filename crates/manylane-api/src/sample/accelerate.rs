@@ -150,7 +150,7 @@ impl Accelerated for Sample {
     fn why(&self, question: &WhyQuestion) -> Result<Why, AskError> {
         if question.interface != "lan" {
             let error = format!("{} is not accelerated", question.interface);
-            return Err(AskError::BadQuestion(ApiError { error, help: "ask for lan".into() }));
+            return Err(AskError::BadQuestion(ApiError { error, help: "name lan".into() }));
         }
         Ok(Why {
             forwarded: true,

@@ -381,7 +381,7 @@ impl Source for Sample {
             return Ok(Setting { key: key.into(), value: SettingValue::Word(value.into()) });
         }
         if key != "frames.hot_list_len" {
-            return Err(SetError::UnknownKey(error(format!("there is no setting {key}"))));
+            return Err(SetError::UnknownKey(error(format!("the setting {key} does not exist"))));
         }
         let value = value.parse().map_err(|_| SetError::BadValue(error(format!("not {value}"))))?;
         Ok(Setting { key: key.into(), value: SettingValue::Number(value) })
@@ -395,7 +395,7 @@ impl Source for Sample {
     ) -> Result<NeighbourStatus, SetError> {
         let error = |error: &str| ApiError { error: error.into(), help: "try another".into() };
         match (port, mac) {
-            ("full", _) => Err(SetError::NoRoom(error("there is no place"))),
+            ("full", _) => Err(SetError::NoRoom(error("the table is full"))),
             (_, "") => Err(SetError::BadValue(error("that is no address"))),
             _ => Ok(NeighbourStatus {
                 port: port.into(),

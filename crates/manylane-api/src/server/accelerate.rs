@@ -179,10 +179,11 @@ fn refused(error: AskError) -> Refusal {
 
 async fn not_found(uri: Uri) -> (StatusCode, Json<ApiError>) {
     let error = ApiError {
-        error: format!("there is no {} in `manylane accelerate`", uri.path()),
-        help: "ask for /v1/daemon, or ports, drops, ledger, flows, config, mirror, mirror/diff, routes, \
+        error: format!("`manylane accelerate` has no {}", uri.path()),
+        help:
+            "use /v1/daemon, or ports, drops, ledger, flows, config, mirror, mirror/diff, routes, \
                neighbours or why below /v1/accelerate/"
-            .into(),
+                .into(),
     };
     (StatusCode::NOT_FOUND, Json(error))
 }

@@ -189,9 +189,9 @@ const TOKEN: &str = "token";
 
 fn token() -> SecurityScheme {
     let http = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(
-        "What `token_file` in [api], or --token-file, has. It is asked for by TCP alone: by every method where there \
-         is one, with 401 for who does not have it; where there is none, nothing is changed by TCP, with 403. The \
-         socket asks for none: who may open it may do all.",
+        "The content of `token_file` in [api], or of --token-file. Every method over TCP needs the token, and is \
+         refused with 401 without it; where no token is configured, methods that change something are refused with \
+         403. The Unix socket needs no token: its file's mode limits access.",
     ));
     SecurityScheme::Http(http.build())
 }

@@ -370,7 +370,7 @@ impl fmt::Display for ListenError {
         match self {
             ListenError::Exposed { address } => write!(
                 f,
-                "others than this host could ask at {address}, and there is no token; listen at 127.0.0.1 or \
+                "other hosts could use {address} without a token; listen at 127.0.0.1 or \
                  [::1], or name a file with a token: `token_file` in [api], or --token-file"
             ),
             ListenError::Unreadable { path, source } => {

@@ -312,7 +312,7 @@ pub(super) fn refused(error: SetError) -> Refusal {
 
 async fn not_found(uri: Uri) -> Refusal {
     let error = ApiError {
-        error: format!("there is no {}", uri.path()),
+        error: format!("the API has no {}", uri.path()),
         help:
             "ask for /v1/ports, /v1/workers, /v1/routes, /v1/neighbours, /v1/addresses, /v1/drops, \
              /v1/ledger, /v1/frames, /v1/steering, /v1/sockets, /v1/config or /v1/daemon"
@@ -327,7 +327,7 @@ pub(super) async fn not_allowed(method: Method, uri: Uri) -> Refusal {
         help:
             "ask with GET; what is below /v1/config/ and /v1/neighbours/ is changed, with PUT, or \
                DELETE for a neighbour, or a port below /v1/ports/; /v1/trace, /v1/capture/drops and \
-               /v1/accelerate/flows are asked with POST, and so are apply, diff, confirm and rollback below \
+               /v1/accelerate/flows take POST, and so are apply, diff, confirm and rollback below \
                /v1/config/"
                 .into(),
     };

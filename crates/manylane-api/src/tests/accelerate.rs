@@ -50,11 +50,8 @@ fn what_cannot_be_answered_is_told_with_help() {
             ("/v1/accelerate/neighbours", "the daemon refused: it is silent; wait"),
             ("/v1/accelerate/why/wan/10.1.0.1/10.2.0.1", "wan is not accelerated; ask for lan"),
             ("/v1/accelerate/why/lan/here/10.2.0.1", "here is no IP address"),
-            (
-                "/v1/accelerate/workers",
-                "there is no /v1/accelerate/workers in `manylane accelerate`",
-            ),
-            ("/v1/ports", "there is no /v1/ports in `manylane accelerate`"),
+            ("/v1/accelerate/workers", "`manylane accelerate` has no /v1/accelerate/workers"),
+            ("/v1/ports", "`manylane accelerate` has no /v1/ports"),
         ] {
             let refusal = refused(path);
             assert!(refusal.contains(said), "{path}: {refusal}");

@@ -147,7 +147,7 @@ fn a_wrong_question_is_answered_in_json_with_help() {
     let error = Client::new(&place.socket()).ask_text("/v1/prots").expect_err("no such path");
     assert_eq!(
         error.to_string(),
-        "the daemon refused: there is no /v1/prots; ask for /v1/ports, /v1/workers, /v1/routes, \
+        "the daemon refused: the API has no /v1/prots; ask for /v1/ports, /v1/workers, /v1/routes, \
          /v1/neighbours, /v1/addresses, /v1/drops, /v1/ledger, /v1/frames, /v1/steering, \
          /v1/sockets, /v1/config or /v1/daemon"
     );
@@ -178,7 +178,7 @@ fn a_setting_is_changed_by_a_put_and_a_refusal_says_why() {
     assert_eq!(put(path, "x").unwrap_err(), "the daemon refused: not x; try another");
     assert_eq!(
         put("/v1/config/workers.count", "2").unwrap_err(),
-        "the daemon refused: there is no setting workers.count; try another"
+        "the daemon refused: the setting workers.count does not exist; try another"
     );
     let error = put("/v1/frames", "1").unwrap_err();
     assert!(error.contains("/v1/frames does not take PUT; ask with GET"), "{error}");
@@ -200,7 +200,7 @@ fn a_neighbour_is_set_forgotten_or_refused() {
     assert_eq!(refused(client.delete(&path("lan", "10.1.0.99"))), said);
     let said = "the daemon refused: that is no address; try another";
     assert_eq!(refused(client.put(&path("lan", "10.1.0.9"), "")), said);
-    let said = "the daemon refused: there is no place; try another";
+    let said = "the daemon refused: the table is full; try another";
     assert_eq!(refused(client.put(&path("full", "10.1.0.9"), "02:00:00:00:00:09")), said);
     let said = refused(client.delete("/v1/neighbours"));
     assert!(said.contains("/v1/neighbours does not take DELETE"), "{said}");

@@ -42,7 +42,7 @@ impl Points {
         Points(self.0 | Points::TRACE.0)
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     #[inline(always)]
     pub const fn is_empty(self) -> bool {
         self.0 == 0

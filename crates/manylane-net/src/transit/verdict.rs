@@ -60,7 +60,7 @@ verdicts! {
         "neither IPv4 nor IPv6: ARP, mostly"
         "",
     5 UnknownVlan "unknown_vlan"
-        "a VLAN tag for which there is no accelerated VLAN interface"
+        "a VLAN tag without an accelerated VLAN interface"
         "Name the VLAN interface to `manylane accelerate`, too.",
     6 Malformed "malformed"
         "a header that is short, of a wrong version, or with lengths that do not fit the frame"
@@ -84,25 +84,25 @@ verdicts! {
         "for an IP multicast group, which the kernel routes"
         "",
     13 NoRoute "no_route"
-        "there is no route to its destination"
+        "no route leads to its destination"
         "The kernel answers. See `ip route get`.",
     14 Nowhere "nowhere"
         "its route is a blackhole, unreachable or prohibit one"
         "The kernel answers.",
     15 Unresolved "unresolved"
         "the next hop has no link-layer address yet"
-        "The kernel asks for it. Many of them are a scan, or a neighbour that is down: see `ip neigh`.",
+        "The kernel resolves it. Many of them are a scan, or a neighbour that is down: see `ip neigh`.",
     16 TooBig "too_big"
-        "larger than the way out carries"
+        "larger than the egress interface carries"
         "The kernel fragments it or answers; make the MTUs alike.",
     17 SamePort "same_port"
-        "it would leave by the interface that it came by, and the kernel may send a redirect"
+        "it would leave by its ingress interface, and the kernel may send a redirect"
         "Set the interface's `send_redirects` to 0 if that is how the network is meant.",
     18 ReversePath "reverse_path"
         "its source is our own address, or not reached by this interface (`rp_filter`)"
         "The kernel decides, and mostly drops it. With asymmetric routes set `rp_filter` to 2 or 0.",
     19 NotForwarding "not_forwarding"
-        "the kernel does not forward what comes in here"
+        "the kernel does not forward packets received here"
         "Set the interface's sysctl `forwarding` to 1.",
     20 EgressKernel "egress_kernel"
         "it leaves by an interface that is not accelerated"

@@ -32,7 +32,7 @@ impl fmt::Display for TraceError {
                 "another trace is running; end that `manylane trace`, or wait until it is done",
             ),
             TraceError::Count(count) => {
-                write!(f, "{count} packets cannot be traced; ask for 1 to {PACKETS_MAX}")
+                write!(f, "{count} packets cannot be traced; trace 1 to {PACKETS_MAX}")
             }
             TraceError::Busy => f.write_str("too many traces began just now; try again"),
         }

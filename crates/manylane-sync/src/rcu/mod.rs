@@ -256,7 +256,7 @@ mod tests {
         two.offline();
         assert!(domain.is_over(ticket));
         two.online();
-        assert!(domain.is_over(ticket), "who comes online later has nothing old");
+        assert!(domain.is_over(ticket), "a reader that comes online later has nothing old");
     }
 
     #[test]

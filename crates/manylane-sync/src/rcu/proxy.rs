@@ -125,7 +125,7 @@ mod tests {
         drop(proxy.begin());
         assert_eq!(limbo.reclaim(), None);
         proxy.leave();
-        assert_eq!(limbo.reclaim(), Some('a'), "nobody is left to wait for");
+        assert_eq!(limbo.reclaim(), Some('a'), "no reader is left to wait for");
         assert!(domain.register().is_ok(), "nor in its place");
     }
 

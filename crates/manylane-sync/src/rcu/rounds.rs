@@ -121,6 +121,6 @@ mod tests {
     }
 
     fn never() -> Result<(), ()> {
-        panic!("there is nothing to wait for")
+        panic!("nothing is left to wait for")
     }
 }

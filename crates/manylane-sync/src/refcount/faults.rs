@@ -25,7 +25,7 @@ impl std::fmt::Display for Fault {
         f.write_str(match self {
             Fault::Overflow => "a reference count overflowed: its object is never freed",
             Fault::Underflow => {
-                "a reference was put that nobody held: its object may never be freed"
+                "a reference was put that no holder had: its object may never be freed"
             }
             Fault::Leak => "a reference was dropped and not put: its object is never freed",
         })

@@ -64,7 +64,7 @@ fn sources() {
             "be root, or a member of the group `sniffers`"
         )],
         NoSuchPort: [
-            (no_port(&["wan", "lan"]), ["`wna`"], "there are: wan, lan, and `any`"),
+            (no_port(&["wan", "lan"]), ["`wna`"], "existing ports: wan, lan, and `any`"),
             (no_port(&[]), ["`wna`"], "add one to its configuration"),
         ],
         Filter: [(

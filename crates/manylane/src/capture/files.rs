@@ -291,7 +291,9 @@ impl Interfaces {
             false => Interface { name: name.to_owned(), description: description.to_owned() },
             true => Interface {
                 name: format!("{name}:drop"),
-                description: format!("What came by {name} and was dropped; the comment tells why"),
+                description: format!(
+                    "Packets received by {name} and dropped; the comment tells why"
+                ),
             },
         });
         if self.numbers.len() <= port.index() {

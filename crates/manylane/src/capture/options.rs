@@ -213,14 +213,14 @@ impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             UsageError::RotationWithoutFile { option } => {
-                write!(f, "{option} begins another file, and there is none: add -w FILE")
+                write!(f, "{option} begins another file, but no file is named: add -w FILE")
             }
             UsageError::RotationOfStandardOutput { option } => write!(
                 f,
                 "{option} begins another file, and `-w -` is standard output: name a file, or leave {option} out"
             ),
             UsageError::FilesWithoutRotation => {
-                f.write_str("-W counts files, and there is one only: add -G SECONDS or -C MILLIONS")
+                f.write_str("-W counts files, but only one is written: add -G SECONDS or -C MILLIONS")
             }
             UsageError::TimePattern { name, message } => write!(
                 f,

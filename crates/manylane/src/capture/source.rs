@@ -162,11 +162,15 @@ impl fmt::Display for OpenError {
             OpenError::NoSuchPort { name, ports } if ports.is_empty() => {
                 write!(
                     f,
-                    "there is no port `{name}`: the daemon has none; add one to its configuration"
+                    "port `{name}` does not exist: the daemon has no port; add one to its configuration"
                 )
             }
             OpenError::NoSuchPort { name, ports } => {
-                write!(f, "there is no port `{name}`; there are: {}, and `any`", ports.join(", "))
+                write!(
+                    f,
+                    "port `{name}` does not exist; existing ports: {}, and `any`",
+                    ports.join(", ")
+                )
             }
             OpenError::Filter { filter, message } => {
                 write!(

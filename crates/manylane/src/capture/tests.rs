@@ -375,7 +375,7 @@ fn a_wrong_request_leaves_the_file_alone() {
     let file = place.0.join("f");
     fs::write(&file, "yesterday").unwrap();
     let table = [
-        ("-i wna", "there is no port `wna`; there are: wan, lan, and `any`"),
+        ("-i wna", "port `wna` does not exist; existing ports: wan, lan, and `any`"),
         ("udpp", "the filter `udpp` is wrong: syntax error; pcap-filter(7) is its grammar"),
     ];
     for (words, said) in table {
@@ -389,8 +389,8 @@ fn a_wrong_request_leaves_the_file_alone() {
 #[test]
 fn faults_of_the_command_line_say_what_to_do() {
     let table = [
-        ("-G 5", "-G begins another file, and there is none: add -w FILE"),
-        ("-C 5 udp", "-C begins another file, and there is none: add -w FILE"),
+        ("-G 5", "-G begins another file, but no file is named: add -w FILE"),
+        ("-C 5 udp", "-C begins another file, but no file is named: add -w FILE"),
         (
             "-G 5 -w -",
             "-G begins another file, and `-w -` is standard output: name a file, or leave -G out",
@@ -399,7 +399,7 @@ fn faults_of_the_command_line_say_what_to_do() {
             "-C 5 -w -",
             "-C begins another file, and `-w -` is standard output: name a file, or leave -C out",
         ),
-        ("-W 5 -w f", "-W counts files, and there is one only: add -G SECONDS or -C MILLIONS"),
+        ("-W 5 -w f", "-W counts files, but only one is written: add -G SECONDS or -C MILLIONS"),
     ];
     for (words, told) in table {
         assert_eq!(parse(words).unwrap().target().unwrap_err().to_string(), told, "{words}");

@@ -226,7 +226,7 @@ fn explain(key: Option<&str>) -> ExitCode {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => "`manylane config explain` lists all".to_owned(),
             };
-            complain(&format_args!("error: there is no key `{key}`; {help}"));
+            complain(&format_args!("error: key `{key}` does not exist; {help}"));
             USAGE.into()
         }
     }

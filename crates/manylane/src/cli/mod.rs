@@ -393,7 +393,7 @@ impl Question {
         match (self.what, self.packet.len(), &self.interface, self.diff) {
             (Noun::Why, 2, Some(_), false) | (Noun::Mirror, 0, None, _) => Ok(()),
             (Noun::Why, ..) => {
-                Err("`show why` is asked as `show why SOURCE DESTINATION -i INTERFACE`")
+                Err("`show why` takes a packet: `show why SOURCE DESTINATION -i INTERFACE`")
             }
             (_, 0, None, false) => Ok(()),
             (_, _, _, true) => Err("only `show mirror` takes `--diff`"),

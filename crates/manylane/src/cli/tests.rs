@@ -150,7 +150,7 @@ fn what_is_accelerated_as_tables() {
             accelerate::mirror(&Sample.mirror().unwrap()),
             &[
                 "= routes 900,000 0",
-                "The lease holds for 187 ms more: the tables are as the kernel's. It has lapsed once so far.",
+                "The lease holds for 187 ms more: the tables are as the kernel's. The lease has lapsed once so far.",
                 "for want of next hops, neighbours or groups: 5",
             ],
         ),

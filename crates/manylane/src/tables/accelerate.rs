@@ -265,7 +265,7 @@ fn lease(lease: &LeaseStatus) -> String {
     };
     let renewed = match lease.renewals {
         0 | 1 => String::new(),
-        renewals => format!(" It has lapsed {} so far.", times(renewals - 1)),
+        renewals => format!(" The lease has lapsed {} so far.", times(renewals - 1)),
     };
     match lease.holds {
         true => {

@@ -36,7 +36,7 @@ fn accelerator(at: Instant, passed: u64) -> Sample {
 fn forwarder(at: Instant, pid: u32, dropped: u64) -> Sample {
     let drop = DropStatus {
         reason: "no_route".into(),
-        explanation: "there is no route to its destination".into(),
+        explanation: "no route leads to its destination".into(),
         total: dropped,
         ports: [("lan".to_owned(), dropped)].into(),
     };

@@ -128,7 +128,7 @@ impl WorkerRow {
 pub(in super::super) fn meaning(reason: &str) -> &'static str {
     match reason {
         _ if reason == Verdict::DecisionChanged.name() => {
-            "it was transit when it came in and is not any more: a route, a rule, the gate or the lease changed meanwhile"
+            "it was transit when it was received and is not any more: a route, a rule, the gate or the lease changed meanwhile"
         }
         "worker_full" => {
             "its worker's socket had no place: it comes too fast, or the worker waits for a core"

@@ -103,7 +103,7 @@ fn filters() -> Vec<(u32, Filter)> {
 fn filters_of_traffic_control_keep_what_comes_in_there() {
     check([at_eth0(
         About::TrafficControl,
-        "come in on eth0: u32 (preference 49152)",
+        "at ingress of eth0: u32 (preference 49152)",
         Some("tc filter delete dev eth0 ingress"),
         EGRESS_ONLY,
         |facts| facts.ingress_filters = filters(),
@@ -115,7 +115,7 @@ fn filters_of_traffic_control_keep_what_comes_in_there() {
 fn what_does_not_keep_anything_is_said() {
     type Change = fn(&mut Facts);
     let notes: [(About, &str, Option<&str>, Change); 15] = [
-        (About::TrafficControl, "go out on eth0: u32", None, |facts| {
+        (About::TrafficControl, "at egress of eth0: u32", None, |facts| {
             facts.egress_filters = filters()
         }),
         (About::TrafficControl, "qdisc tbf on eth0", None, |facts| {

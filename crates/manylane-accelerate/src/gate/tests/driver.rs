@@ -83,7 +83,7 @@ fn what_would_be_skipped_or_not_seen_keeps_one_direction_out_of_the_driver() {
             facts.qdiscs = vec![Qdisc { link: ETH0, kind: "tbf".into(), place: Place::Root }];
         }),
         (
-            "where packets go out on eth0: u32",
+            "at egress of eth0: u32",
             Some("tc filter delete dev eth0 egress"),
             [true, false],
             |facts| {

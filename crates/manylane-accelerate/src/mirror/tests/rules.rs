@@ -223,7 +223,7 @@ fn what_only_the_kernel_can_ask_is_its_for_whom_it_may_concern() {
     assert_eq!(destination(&mirror, "10.8.0.1", "10.9.2.2"), to("nowhere"));
     assert_eq!(
         mirror.kernel_rules(),
-        ["ip -4 rule 50: from 10.9.1.7/16 [mark] lookup 100: it asks for more than addresses"]
+        ["ip -4 rule 50: from 10.9.1.7/16 [mark] lookup 100: it matches more than addresses"]
     );
     assert_eq!(mirror.writer.tables.len(), 0, "nobody is led there");
     let why = |source: &str| {

@@ -67,7 +67,7 @@ impl Exposed {
             return Err("it is said twice".into());
         }
         match word {
-            "HELP" if text.is_empty() => Err("it helps nobody".into()),
+            "HELP" if text.is_empty() => Err("its help is empty".into()),
             "HELP" => Ok(()),
             "TYPE" if ["counter", "gauge", "info"].contains(&text) => {
                 if text == "counter" && name.ends_with("_total") {
@@ -92,7 +92,7 @@ impl Exposed {
             "counter" => "_total",
             "info" => "_info",
             "gauge" => "",
-            _ => return Err("its type is not told".into()),
+            _ => return Err("its type is missing".into()),
         };
         if name != format!("{}{suffix}", family.name) {
             return Err(format!("a sample of {} is not called so", family.name));

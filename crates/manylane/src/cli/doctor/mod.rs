@@ -108,7 +108,7 @@ fn json(examinations: &[Examination]) -> String {
 fn text(examinations: &[Examination]) -> String {
     let standings: Vec<_> = examinations.iter().map(|examination| &examination.standing).collect();
     let Some(first) = standings.first() else {
-        return "there is no Ethernet interface in this network namespace\n".into();
+        return "this network namespace has no Ethernet interface\n".into();
     };
     let mut said =
         lay_out(&["Interface", "Tier", "In", "Out", "Kept by"], standings.iter().map(row));

@@ -105,7 +105,7 @@ fn finding(ways: &[(Sequence, Durations)]) -> Finding {
     }
     if ways.iter().any(|(_, waited)| waited.close > SLOW) {
         advice.push(
-            "close(2) waits whatever the socket was bound to: close in a thread that nobody waits for; a \
+            "close(2) waits whatever the socket was bound to: close in a thread that no other thread waits for; a \
              filter that refuses everything ends the delivery at once",
         );
     }
@@ -134,10 +134,10 @@ impl Finding {
 
 fn words(way: Sequence) -> &'static str {
     match way {
-        Sequence::Unchanged => "made for all packets, bound to the same",
+        Sequence::Unchanged => "made for all packets, bound to them again",
         Sequence::ProtocolFirst => "made for all packets, then bound (libpcap before 1.10)",
         Sequence::BoundOnce => "made with protocol 0, bound once",
-        Sequence::WithRing => "the same with a ring (libpcap since 1.10)",
+        Sequence::WithRing => "bound again, with a ring (libpcap since 1.10)",
     }
 }
 

@@ -103,6 +103,6 @@ fn for_machines() {
 
 #[test]
 fn without_interfaces_it_says_so() {
-    assert_eq!(text(&[]), "there is no Ethernet interface in this network namespace\n");
+    assert_eq!(text(&[]), "this network namespace has no Ethernet interface\n");
     assert_eq!(json(&[]), "[]\n");
 }
