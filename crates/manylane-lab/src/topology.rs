@@ -334,7 +334,7 @@ mod tests {
         for (text, line, why) in [
             ("router a\nrouter a", 2, "`a` is there already"),
             ("host a via x", 1, "`x` is not an address"),
-            ("router a\nlink a:x -- b:y", 2, "there is no `b` above"),
+            ("router a\nlink a:x -- b:y", 2, "`b` is not defined above"),
             ("router a\nlink a:x", 2, "a link has two ends"),
             ("router a\nlink a:x 10.0.0.1 -- a:y", 2, "`10.0.0.1` is not ADDRESS/LEN"),
             (

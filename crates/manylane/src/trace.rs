@@ -266,7 +266,7 @@ mod tests {
             Answer: [(Answer(wrong()), ["line 1"], "compare `manylane --version`")],
             Request: [(Request(wrong()), ["line 1"], "please report it")],
             Signals: [(Signals(said()), ["signals", "Input/output error"], "raise `ulimit -n`")],
-            Output: [(Output(said()), ["standard output"], "see who reads it")],
+            Output: [(Output(said()), ["standard output"], "see what reads it")],
         });
     }
 }

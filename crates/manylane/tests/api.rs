@@ -68,7 +68,7 @@ fn a_daemon_is_asked_by_tcp_and_watched() {
 #[test]
 fn a_listener_that_cannot_be_is_told_before_anything_starts() {
     for (words, said) in [
-        (&["--listen", "0.0.0.0:0"][..], "others than this host could ask at 0.0.0.0:0"),
+        (&["--listen", "0.0.0.0:0"][..], "other hosts could use 0.0.0.0:0"),
         (&["--listen", "localhost"], "invalid value 'localhost' for '--listen"),
         (&["--token-file", "/nowhere/token"], "cannot read the token in /nowhere/token"),
     ] {

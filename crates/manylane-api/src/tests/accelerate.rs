@@ -48,7 +48,7 @@ fn what_cannot_be_answered_is_told_with_help() {
         let refused = |path: &str| client.ask_text(path).expect_err(path).to_string();
         for (path, said) in [
             ("/v1/accelerate/neighbours", "the daemon refused: it is silent; wait"),
-            ("/v1/accelerate/why/wan/10.1.0.1/10.2.0.1", "wan is not accelerated; ask for lan"),
+            ("/v1/accelerate/why/wan/10.1.0.1/10.2.0.1", "wan is not accelerated; name lan"),
             ("/v1/accelerate/why/lan/here/10.2.0.1", "here is no IP address"),
             ("/v1/accelerate/workers", "`manylane accelerate` has no /v1/accelerate/workers"),
             ("/v1/ports", "`manylane accelerate` has no /v1/ports"),

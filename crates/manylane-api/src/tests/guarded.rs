@@ -124,7 +124,7 @@ fn what_cannot_be_is_refused_before_anything_starts() {
     }
     for exposed in ["0.0.0.0:9176", "[::]:9176", "192.0.2.1:9176", "[2001:db8::1]:1"] {
         let said = check(exposed, None).unwrap_err();
-        assert!(said.contains("others than this host could ask at"), "{said}");
+        assert!(said.contains("other hosts could use"), "{said}");
         let token = token_file(&folder, TOKEN, 0o400);
         assert_eq!(check(exposed, Some(token.clone())), Ok(()), "{exposed}");
         fs::remove_file(token).unwrap();

@@ -331,7 +331,7 @@ fn rules_that_cannot_be_followed_are_refused_and_named() {
     settle(&mut mirror);
     assert_eq!((said(&mirror).len(), mirror.writer.rules[0].len()), (0, RULES));
     apply_event(&mut mirror, Event::Rule(Rule { tos: 4, ..rule(Family::V4, 100, 7) }));
-    assert!(said(&mirror)[0].contains("33 rules; there is room for 32"), "{:?}", said(&mirror));
+    assert!(said(&mirror)[0].contains("33 rules; the program holds 32"), "{:?}", said(&mirror));
 }
 
 #[test]
