@@ -45,13 +45,13 @@ fn what_it_refuses_names_the_thing_and_the_next_step() {
     };
     row("frames.size", "2048", &["frames.size"], "port.IF.tier can");
     row("port.lan.tier", "fast", &["\"fast\""], "auto, ingress, driver, workers and kernel are");
-    row("port.none.tier", "driver", &["none"], "ask for one of lan, wan");
+    row("port.none.tier", "driver", &["none"], "name one of lan, wan");
     let mut row = |path: &str, names: &[&str], next: &str| {
         let refused = running.client.ask_text(path);
         page.row(path, &refused.expect_err(path).to_string(), names, next);
     };
     let why = |rest: &str| format!("/v1/accelerate/why/{rest}");
-    row(&why("none/10.1.0.1/10.2.0.1"), &["none"], "ask for one of lan, wan");
+    row(&why("none/10.1.0.1/10.2.0.1"), &["none"], "name one of lan, wan");
     row(&why("lan/10.1.0.1/there"), &["there"], "why/INTERFACE/SOURCE/DESTINATION");
     row(&why("lan/10.1.0.1/2001:db8::1"), &["10.1.0.1", "2001:db8::1"], "say two IPv4 addresses");
     row("/v1/ports", &["/v1/ports", "`manylane accelerate`"], "use /v1/daemon, or ports");

@@ -489,7 +489,7 @@ impl Thread {
             let mut sentence = match (port.index, port.is_attached()) {
                 (None, _) => format!("{}: the interface does not exist now", port.name),
                 (Some(_), true) => format!(
-                    "{}: received packets are forwarded ({}), others are transmitted by {}",
+                    "{}: forwards received packets ({}), transmits by {}",
                     port.name,
                     port.tier(),
                     port.egress_tier()
