@@ -102,9 +102,9 @@ impl Part {
         match site.file() {
             "manylane-sync/src/ring.rs" => Part::Ring,
             "manylane-sync/src/stack.rs" | "manylane-frame/src/pool.rs" => Part::Depot,
-            "manylane-frame/src/region/mod.rs" | "manylane-frame/src/region/chain.rs" => {
-                Part::Metadata
-            }
+            "manylane-frame/src/region/mod.rs"
+            | "manylane-frame/src/region/view.rs"
+            | "manylane-frame/src/region/chain.rs" => Part::Metadata,
             "manylane-sync/src/handoff.rs" | "manylane-sync/src/doorbell.rs" => Part::HandOff,
             _ => Part::Shared,
         }
