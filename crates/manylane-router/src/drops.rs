@@ -1,4 +1,4 @@
-//! [`DropsFile`]: a pcapng file of what a daemon drops, written in the daemon itself, on request.
+//! `DropsFile`: a pcapng file of what a daemon drops, written in the daemon itself, on request.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -95,7 +95,7 @@ impl Receiver {
     }
 
     /// Keeps the checksum and segments of each packet as its source has set them
-    /// ([`Region::set_entry`], then the marks), to stand for a device that leaves work undone. Without
+    /// ([`View::set_ingress`](manylane_frame::View::set_ingress), then the marks), to stand for a device that leaves work undone. Without
     /// this a source need not set any.
     pub fn with_marks(mut self) -> Receiver {
         if let Feed::Source { marks, .. } = &mut self.feed {

@@ -9,7 +9,7 @@ use manylane_io::packet_ring::RingError;
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// As many sockets are open as `max` in [sockets] allows.
+    /// As many sockets are open as `max` in `[sockets]` allows.
     #[error("{max} packet sockets are open already; close one, or raise `max` in [sockets]")]
     TooMany {
         /// The bound.
@@ -20,7 +20,7 @@ pub enum SocketError {
         "cannot make an eventfd to wake the reader by: {0}; close sockets, or raise `ulimit -n`"
     )]
     Wake(#[source] io::Error),
-    /// Rings would take more memory than `memory_max` in [sockets] allows.
+    /// Rings would take more memory than `memory_max` in `[sockets]` allows.
     #[error(
         "the ring would take {wanted} bytes and {left} are left; request less, close a socket, or raise `memory_max` in \
          [sockets]"

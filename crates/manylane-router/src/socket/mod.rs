@@ -24,7 +24,7 @@
 //! | `inject`        | packets to send, from sockets to a worker                                       |
 //! | `worker/tap.rs` | the workers' side                                                               |
 //!
-//! Where a packet is seen ([`Point`]):
+//! Where a packet is seen (`Point`):
 //!
 //! | point    | when                                          | as                                              |
 //! |----------|-----------------------------------------------|-------------------------------------------------|

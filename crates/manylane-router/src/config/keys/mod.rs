@@ -1,6 +1,6 @@
 //! Every key of the configuration: what the checker knows by name, and what `manylane config explain` says.
 //!
-//! The file format has one list of keys. [`Section`](super::section::Section) takes the keys that a table may have from
+//! The file format has one list of keys. `Section` takes the keys that a table may have from
 //! it, so that no key is accepted that is not explained here. What the checker does with a value (bounds, words) stands
 //! where the value is read; a test asks the checker for each, and compares.
 

@@ -1,7 +1,7 @@
 //! Packet sockets for other processes.
 //!
-//! The daemon listens beside its API's socket ([`path_beside`]), for its owner and the group `manylane-capture`. One
-//! connection is one socket, which closes with it. [`message`] is what travels; the answer to `open` brings two
+//! The daemon listens beside its API's socket (`manylane_client::path_beside`), for its owner and the group `manylane-capture`. One
+//! connection is one socket, which closes with it. `manylane_client::message` is what travels; the answer to `open` brings two
 //! descriptors (`SCM_RIGHTS` in unix(7)): the ring's memfd, and what the reader is woken by.
 //!
 //! The reader's descriptor is an eventfd of the daemon's, but in an epoll instance, edge-triggered: the reader can
