@@ -30,7 +30,7 @@ first=(fmt build)
 # build in folders of their own, while the scenarios, which `build` built, start.
 router=(netns io docs deb)
 accelerator=(accelerate bench-smoke)
-computes=(prose loom counted site fuzz-smoke differential clippy doc test bpf)
+computes=(prose loom counted site fuzz-smoke differential clippy doc bpf test)
 steps=("${first[@]}" "${router[@]}" "${accelerator[@]}" "${computes[@]}")
 # The crates whose integration tests need the kernel, by names in the words of jq.
 kernel_crates='(.name | test("^manylane-(io|accelerate|lab)$"))'

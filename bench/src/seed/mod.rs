@@ -100,7 +100,19 @@ mod tests {
     use super::*;
     use manylane_lab::prefixes::Prefixes;
 
-    /// Also while other tests run: a quick slice counts whatever happened beside it.
+    /// Measures again while other programs use the cores: a quick slice counts whatever happened beside it, but a
+    /// latency that no frame had is none.
+    fn undisturbed(mut measure: impl FnMut() -> Result) -> Result {
+        const TRIES: usize = 20;
+        for _ in 1..TRIES {
+            match measure() {
+                Err(error) if error.to_string().contains("something else used these cores") => {}
+                outcome => return outcome,
+            }
+        }
+        measure()
+    }
+
     #[test]
     fn each_mechanism_can_be_measured_quickly() {
         let pace = Pace { quick: true, json: true, runs: None };
@@ -113,7 +125,7 @@ mod tests {
             ipv4: vec!["198.51.0.0/16".parse().expect("a prefix")],
             ipv6: vec!["2001:db8:9::/48".parse().expect("a prefix")],
         };
-        handoff::measure(&plan, &prefixes, &output("seed/handoff"))
+        undisturbed(|| handoff::measure(&plan, &prefixes, &output("seed/handoff")))
             .expect("no frame is missing or reordered");
         rcu::run(&plan, &output("seed/rcu")).expect("readers turn until the writer is done");
         socket::run(&plan, &output("seed/socket")).expect("every frame is forwarded");

@@ -1,6 +1,7 @@
 //! What a service manager and a shell get of us: notifications, exit statuses, completions, pages of the manual.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{self, Command, Output, Stdio};
@@ -25,7 +26,11 @@ fn a_service_manager_hears_when_it_forwards_and_when_it_ends() {
     let hear = |words: &str| {
         let mut message = [0; 4096];
         loop {
-            let len = manager.recv(&mut message).unwrap_or_else(|error| panic!("{words}: {error}"));
+            let len = match manager.recv(&mut message) {
+                // A child of another test has ended: SIGCHLD interrupts a wait with a timeout (signal(7)).
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                received => received.unwrap_or_else(|error| panic!("{words}: {error}")),
+            };
             let text = String::from_utf8_lossy(&message[..len]).into_owned();
             if text.contains(words) {
                 return text;
