@@ -34,12 +34,17 @@ fuzz_target!(|input: &[u8]| {
         Ok(program) => program,
         Err(error) => {
             assert!(!error.to_string().is_empty());
-            // `protochain`; and what follows `geneve or`. The rest of the language can be run.
-            let known = matches!(
-                error,
-                FilterError::JumpBackward { .. } | FilterError::MemoryUnwritten { .. }
-            );
-            assert!(case.expression.is_none() || known, "{:?}: {error}", case.expression);
+            // `protochain`; terms behind `geneve or`; and `mpls` before `geneve`, for which libpcap looks in front of
+            // the packet, at -2. The rest of the language can be run.
+            let expression = case.expression.unwrap_or_default();
+            let known = match error {
+                FilterError::JumpBackward { .. } | FilterError::MemoryUnwritten { .. } => true,
+                FilterError::LinuxOffset { .. } => {
+                    expression.contains("mpls") && expression.contains("geneve")
+                }
+                _ => false,
+            };
+            assert!(known || expression.is_empty(), "{expression:?}: {error}");
             return;
         }
     };
