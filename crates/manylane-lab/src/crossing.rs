@@ -369,9 +369,9 @@ mod tests {
     fn what_a_lab_has_itself_is_no_prefix_of_the_internet() {
         let table = Prefixes {
             ipv4: ["10.0.0.0/8", "0.0.0.0/0", "8.8.8.0/24"]
-                .map(|text| text.parse().unwrap())
+                .map(|text| text.parse().expect("a prefix"))
                 .into(),
-            ipv6: ["2001:db8::/32", "2a00::/12"].map(|text| text.parse().unwrap()).into(),
+            ipv6: ["2001:db8::/32", "2a00::/12"].map(|text| text.parse().expect("a prefix")).into(),
         };
         let kept: Vec<String> = prefixes_of(&table)
             .iter()
