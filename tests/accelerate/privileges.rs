@@ -59,6 +59,18 @@ fn what_it_refuses_names_the_thing_and_the_next_step() {
     running.ends(&topology);
 }
 
+/// While nothing changes, the watchdog is fed by the thread's work alone.
+#[test]
+fn in_quiet_times_it_feeds_the_watchdog() {
+    let Some(topology) = plain_hosts(IN_A_ROW) else { return };
+    let running = Running::start(&topology, "quiet", None);
+    running.hear("READY=1");
+    for _ in 0..3 {
+        running.hear("WATCHDOG=1");
+    }
+    running.ends(&topology);
+}
+
 fn it_does_its_work(topology: &Topology, user: Option<(&str, u32)>) {
     let running = Running::start(topology, user.map_or("root", |(name, _)| name), user);
     let said = running.hear("READY=1");

@@ -47,6 +47,8 @@ pub(super) struct Published {
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub lease: Lease,
+    /// Steps in which the thread has decided on the lease.
+    pub checks: u64,
     pub ports: Vec<PortView>,
     pub ends: bool,
 }
@@ -98,7 +100,7 @@ impl Published {
             control,
             counters,
             sampler: Mutex::new(sampler),
-            view: Mutex::new(View { lease, ports: Vec::new(), ends: false }),
+            view: Mutex::new(View { lease, checks: 0, ports: Vec::new(), ends: false }),
             devices: Mutex::new(Devices { netlink, before }),
             readers: Mutex::new((reader, transit)),
             questions,
@@ -124,7 +126,10 @@ impl Published {
     }
 
     fn lease(&self) -> LeaseStatus {
-        let lease = self.view().lease.clone();
+        let (lease, checks) = {
+            let view = self.view();
+            (view.lease.clone(), view.checks)
+        };
         // The word itself: the thread may have hung since it left anything to be seen.
         let (now, until) = (now(), self.control.load(control::LEASE));
         LeaseStatus {
@@ -141,6 +146,7 @@ impl Published {
             limit_ms: ms(self.options.lease.as_nanos()),
             stale_limit_ms: ms(self.options.stale_limit.as_nanos()),
             renewals: lease.renewals(),
+            checks,
         }
     }
 

@@ -292,6 +292,7 @@ impl Thread {
             self.lease.tables_are_true(looked_at);
         }
         self.stamp();
+        self.published.view().checks += 1;
         Ok(heard)
     }
 

@@ -100,6 +100,9 @@ pub struct LeaseStatus {
     pub stale_limit_ms: u64,
     /// How often the lease began: once, and once more after each lapse.
     pub renewals: u64,
+    /// How often the mirror thread has read the kernel's events and decided on the lease. Unchanged while that thread
+    /// hangs.
+    pub checks: u64,
 }
 
 /// One accelerated interface. Counters begin when the accelerator starts.

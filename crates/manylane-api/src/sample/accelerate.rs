@@ -188,6 +188,7 @@ fn lease() -> LeaseStatus {
         limit_ms: 200,
         stale_limit_ms: 2000,
         renewals: 2,
+        checks: 4_711,
     }
 }
 

@@ -164,14 +164,14 @@ fn accelerate(options: &CommandOptions) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// For the service manager: renewals of the lease are progress. Only the thread that keeps the tables current renews
-/// the lease.
+/// For the service manager: each decision on the lease is progress. Only the thread that keeps the tables current decides
+/// on the lease. The decision may be to give the lease up: a restart would not make the kernel's changes fewer.
 fn look(source: Arc<dyn Accelerated>) -> impl FnMut() -> Look + Send {
     move || {
         let (ports, lease) = (source.ports(), source.daemon().lease);
         let forwards = ports.iter().filter(|port| port.ingress).count();
         let status = format!("{forwards} of {} accelerated", plural(ports.len(), "interface"));
-        Look { status, progress: lease.renewals }
+        Look { status, progress: lease.checks }
     }
 }
 

@@ -27,7 +27,9 @@ fn daemon(source: &dyn Accelerated, page: &mut Page<'_>) -> fmt::Result {
     let remaining = lease.remaining_ms as f64 / 1e3;
     page.gauge("lease_remaining", "seconds", "Until the lease lapses.", single(remaining))?;
     let help = "How often the lease began: once, and once more after each lapse.";
-    page.counter("lease_renewals", "", help, single(lease.renewals))
+    page.counter("lease_renewals", "", help, single(lease.renewals))?;
+    let help = "How often the mirror thread has decided on the lease: unchanged while that thread hangs.";
+    page.counter("lease_checks", "", help, single(lease.checks))
 }
 
 fn ports(ports: &[AcceleratedPort], page: &mut Page<'_>) -> fmt::Result {
