@@ -1,6 +1,5 @@
 //! Writing a configuration so that a crash at any moment leaves the old file or the new one, whole.
 
-use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -8,7 +7,11 @@ use std::path::{Path, PathBuf};
 
 /// Why a configuration was not saved: the file is as it was.
 #[non_exhaustive]
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "cannot save {}: cannot {step}: {source}; the file is as it was; name another, or save as a user that may write there",
+    .file.display()
+)]
 pub struct SaveError {
     /// The file.
     pub file: PathBuf,
@@ -16,23 +19,6 @@ pub struct SaveError {
     pub step: &'static str,
     /// What the system said.
     pub source: io::Error,
-}
-
-impl fmt::Display for SaveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SaveError { file, step, source } = self;
-        let file = file.display();
-        write!(
-            f,
-            "cannot save {file}: cannot {step}: {source}; the file is as it was; name another, or save as a user that may write there"
-        )
-    }
-}
-
-impl std::error::Error for SaveError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
-    }
 }
 
 /// Has `file` hold `text`, with the permissions that it has. A new file beside it takes its place when all of it is on

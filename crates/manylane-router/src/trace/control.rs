@@ -1,6 +1,5 @@
 //! One trace at a time: begun, read, ended.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use manylane_frame::vocabulary::WorkerId;
@@ -15,31 +14,18 @@ use manylane_worker::{Clock, Tracer};
 
 /// Why a trace did not begin.
 #[non_exhaustive]
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
     /// Another client has one.
+    #[error("another trace is running; end that `manylane trace`, or wait until it is done")]
     Running,
     /// The requested number of packets cannot be followed.
+    #[error("{0} packets cannot be traced; trace 1 to {max}", max = PACKETS_MAX)]
     Count(u32),
     /// Traces begin and end faster than workers turn.
+    #[error("too many traces began just now; try again")]
     Busy,
 }
-
-impl fmt::Display for TraceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TraceError::Running => f.write_str(
-                "another trace is running; end that `manylane trace`, or wait until it is done",
-            ),
-            TraceError::Count(count) => {
-                write!(f, "{count} packets cannot be traced; trace 1 to {PACKETS_MAX}")
-            }
-            TraceError::Busy => f.write_str("too many traces began just now; try again"),
-        }
-    }
-}
-
-impl std::error::Error for TraceError {}
 
 /// A daemon's traces. A handle: clones share the traces.
 #[derive(Clone)]

@@ -1,6 +1,5 @@
 //! Edits by the operator, while the daemon runs.
 
-use std::fmt;
 use std::time::Duration;
 
 use manylane_frame::vocabulary::PortId;
@@ -12,38 +11,27 @@ use crate::config::{not_unicast, owner};
 
 /// Why a neighbour was not set or forgotten.
 #[non_exhaustive]
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NeighbourRefused {
     /// No station has this link-layer address.
+    #[error("no station has this link-layer address")]
     NotAStation,
     /// No host has this address.
+    #[error("it is {0}")]
     NotAHost(&'static str),
     /// The address is our own.
+    #[error("it is our own address")]
     Own,
     /// The address is in no network of the port, nor in one that a static route says is on its link.
+    #[error("it is not on the link of this port")]
     NotOnLink,
     /// No neighbour has this address.
+    #[error("no such neighbour is known")]
     Unknown,
     /// The table has no place for it.
+    #[error("none of the {} entries can be given up for it", .0.entries_max)]
     Full(TableFull),
 }
-
-impl fmt::Display for NeighbourRefused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NeighbourRefused::NotAStation => write!(f, "no station has this link-layer address"),
-            NeighbourRefused::NotAHost(why) => write!(f, "it is {why}"),
-            NeighbourRefused::Own => write!(f, "it is our own address"),
-            NeighbourRefused::NotOnLink => write!(f, "it is not on the link of this port"),
-            NeighbourRefused::Unknown => write!(f, "no such neighbour is known"),
-            NeighbourRefused::Full(full) => {
-                write!(f, "none of the {} entries can be given up for it", full.entries_max)
-            }
-        }
-    }
-}
-
-impl std::error::Error for NeighbourRefused {}
 
 impl Routing {
     /// Sets a neighbour by the operator's word, in the configuration.
