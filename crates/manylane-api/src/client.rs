@@ -1,6 +1,5 @@
 //! The CLI's side of the API: one request, and wait for the answer.
 
-use std::fmt;
 use std::future::Future;
 use std::io;
 use std::ops::ControlFlow;
@@ -39,14 +38,22 @@ pub enum FollowEnd {
 
 /// Why a request has no answer.
 #[non_exhaustive]
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No daemon listens at the socket.
+    #[error(
+        "no manylane daemon answers at {}; start one with `manylane run FILE` or name its socket with --socket",
+        .socket.display()
+    )]
     NoDaemon {
         /// The socket.
         socket: PathBuf,
     },
     /// The system refused to connect.
+    #[error(
+        "cannot connect to {}: {source}; ask as root or as a member of the socket's group",
+        .socket.display()
+    )]
     Unreachable {
         /// The socket.
         socket: PathBuf,
@@ -54,19 +61,34 @@ pub enum ClientError {
         source: io::Error,
     },
     /// The daemon accepted the request and did not answer in time.
+    #[error(
+        "the manylane daemon at {} accepted the question and did not answer; look at what its process does",
+        .socket.display()
+    )]
     Silent {
         /// The socket.
         socket: PathBuf,
     },
     /// The daemon said no.
+    #[error("the daemon refused: {}{}{}", .0.error, before_help(.0), .0.help)]
     Refused(ApiError),
     /// Something answered, and not as a manylane daemon of this version does.
+    #[error(
+        "{} did not answer as a manylane daemon of this version does: {source}; compare `manylane --version` with the \
+         daemon's",
+        .socket.display()
+    )]
     Unexpected {
         /// The socket.
         socket: PathBuf,
         /// What was wrong.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+/// What stands between a refusal and its help: a configuration is quoted, over several lines.
+fn before_help(refusal: &ApiError) -> &'static str {
+    if refusal.error.contains('\n') { "\nhelp: " } else { "; " }
 }
 
 impl Client {
@@ -242,53 +264,6 @@ impl Client {
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> ClientError {
         ClientError::Unexpected { socket: self.socket.clone(), source: source.into() }
-    }
-}
-
-impl fmt::Display for ClientError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ClientError::NoDaemon { socket } => write!(
-                f,
-                "no manylane daemon answers at {}; start one with `manylane run FILE` or name its \
-                 socket with --socket",
-                socket.display()
-            ),
-            ClientError::Unreachable { socket, source } => write!(
-                f,
-                "cannot connect to {}: {source}; ask as root or as a member of the socket's group",
-                socket.display()
-            ),
-            ClientError::Silent { socket } => write!(
-                f,
-                "the manylane daemon at {} accepted the question and did not answer; look at what \
-                 its process does",
-                socket.display()
-            ),
-            // A configuration is quoted.
-            ClientError::Refused(ApiError { error, help }) if error.contains('\n') => {
-                write!(f, "the daemon refused: {error}\nhelp: {help}")
-            }
-            ClientError::Refused(ApiError { error, help }) => {
-                write!(f, "the daemon refused: {error}; {help}")
-            }
-            ClientError::Unexpected { socket, source } => write!(
-                f,
-                "{} did not answer as a manylane daemon of this version does: {source}; compare \
-                 `manylane --version` with the daemon's",
-                socket.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ClientError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ClientError::Unreachable { source, .. } => Some(source),
-            ClientError::Unexpected { source, .. } => Some(source.as_ref()),
-            _ => None,
-        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! [`Lab`]: making the hosts and what connects them, by netlink and `/proc/sys` alone.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 
@@ -153,79 +152,29 @@ const SILENT_KERNEL: &[(&str, &str)] = &[
 
 /// Why a lab could not be made.
 #[non_exhaustive]
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// The kernel refused a network namespace.
-    Namespace(NamespaceError),
+    #[error("{0}")]
+    Namespace(#[from] NamespaceError),
     /// A link, an address or a route was refused.
-    Netlink(NetlinkError),
+    #[error("{0}")]
+    Netlink(#[from] NetlinkError),
     /// A setting of a host's kernel was refused.
-    Setting(SysctlError),
+    #[error("{0}")]
+    Setting(#[from] SysctlError),
     /// The kernel tells nothing of an interface, or does not change it.
-    Interface(InterfaceError),
+    #[error("{0}")]
+    Interface(#[from] InterfaceError),
     /// A program that makes packets, or counts them, was refused.
-    Program(BpfError),
+    #[error("{0}")]
+    Program(#[from] BpfError),
     /// A topology's text says something else than hosts and links.
+    #[error("line {line}: {why}")]
     Text {
         /// Where.
         line: usize,
         /// What is wrong.
         why: String,
     },
-}
-
-impl fmt::Display for LabError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LabError::Namespace(error) => error.fmt(f),
-            LabError::Netlink(error) => error.fmt(f),
-            LabError::Setting(error) => error.fmt(f),
-            LabError::Interface(error) => error.fmt(f),
-            LabError::Program(error) => error.fmt(f),
-            LabError::Text { line, why } => write!(f, "line {line}: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for LabError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            LabError::Namespace(error) => Some(error),
-            LabError::Netlink(error) => Some(error),
-            LabError::Setting(error) => Some(error),
-            LabError::Interface(error) => Some(error),
-            LabError::Program(error) => Some(error),
-            LabError::Text { .. } => None,
-        }
-    }
-}
-
-impl From<NamespaceError> for LabError {
-    fn from(error: NamespaceError) -> Self {
-        LabError::Namespace(error)
-    }
-}
-
-impl From<NetlinkError> for LabError {
-    fn from(error: NetlinkError) -> Self {
-        LabError::Netlink(error)
-    }
-}
-
-impl From<InterfaceError> for LabError {
-    fn from(error: InterfaceError) -> Self {
-        LabError::Interface(error)
-    }
-}
-
-impl From<BpfError> for LabError {
-    fn from(error: BpfError) -> Self {
-        LabError::Program(error)
-    }
-}
-
-impl From<SysctlError> for LabError {
-    fn from(error: SysctlError) -> Self {
-        LabError::Setting(error)
-    }
 }

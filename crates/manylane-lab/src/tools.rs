@@ -46,19 +46,12 @@ impl Line {
 }
 
 /// A line that could not be run, or a program that said no.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("`{line}`: {why}")]
 pub struct ToolError {
     line: String,
     why: String,
 }
-
-impl fmt::Display for ToolError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}`: {}", self.line, self.why)
-    }
-}
-
-impl std::error::Error for ToolError {}
 
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut is_word, mut is_quoted) =

@@ -1,6 +1,5 @@
 //! Why nothing is accelerated.
 
-use std::fmt;
 use std::io;
 
 use manylane_io::bpf::BpfError;
@@ -13,23 +12,31 @@ use manylane_io::privilege::PrivilegeError;
 
 /// Why an accelerator did not start.
 #[non_exhaustive]
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum AccelerateError {
     /// Another one is there, or a lock could not be had.
-    Lock(LockError),
+    #[error("{0}")]
+    Lock(#[source] LockError),
     /// The API's listener could not be made.
-    Listen(ListenError),
+    #[error("{0}")]
+    Listen(#[source] ListenError),
     /// The API's socket could not be made.
-    Api(BindError),
+    #[error("{0}")]
+    Api(#[source] BindError),
     /// Privileges could not be given up.
-    Privilege(PrivilegeError),
+    #[error("{0}")]
+    Privilege(#[source] PrivilegeError),
     /// The kernel's routing could not be read.
-    Netlink(NetlinkError),
+    #[error("{0}")]
+    Netlink(#[source] NetlinkError),
     /// The gate could not judge.
-    Gate(GateError),
+    #[error("{0}")]
+    Gate(#[source] GateError),
     /// The program was refused.
-    Program(BpfError),
+    #[error("{0}")]
+    Program(#[source] BpfError),
     /// No interface has this name.
+    #[error("interface {name} does not exist; existing interfaces: {}", .present.join(", "))]
     NoSuchInterface {
         /// The name.
         name: String,
@@ -37,11 +44,13 @@ pub enum AccelerateError {
         present: Vec<String>,
     },
     /// An interface is named twice, or none is named, or more than the tables hold.
+    #[error("{what}")]
     Interfaces {
         /// What is wrong.
         what: String,
     },
     /// A thread or a descriptor was refused.
+    #[error("cannot make {what}: {source}; end programs, or raise `ulimit -n` and `ulimit -u`")]
     System {
         /// The requested thing.
         what: &'static str,
@@ -73,47 +82,3 @@ impl AccelerateError {
 // asm-generic/errno.h.
 const EPERM: u32 = 1;
 const ENOSYS: u32 = 38;
-
-impl fmt::Display for AccelerateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AccelerateError::Lock(source) => source.fmt(f),
-            AccelerateError::Api(source) => source.fmt(f),
-            AccelerateError::Listen(source) => source.fmt(f),
-            AccelerateError::Privilege(source) => source.fmt(f),
-            AccelerateError::Netlink(source) => source.fmt(f),
-            AccelerateError::Gate(source) => source.fmt(f),
-            AccelerateError::Program(source) => source.fmt(f),
-            AccelerateError::NoSuchInterface { name, present } => {
-                write!(
-                    f,
-                    "interface {name} does not exist; existing interfaces: {}",
-                    present.join(", ")
-                )
-            }
-            AccelerateError::Interfaces { what } => f.write_str(what),
-            AccelerateError::System { what, source } => {
-                write!(
-                    f,
-                    "cannot make {what}: {source}; end programs, or raise `ulimit -n` and `ulimit -u`"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for AccelerateError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            AccelerateError::Lock(source) => Some(source),
-            AccelerateError::Api(source) => Some(source),
-            AccelerateError::Listen(source) => Some(source),
-            AccelerateError::Privilege(source) => Some(source),
-            AccelerateError::Netlink(source) => Some(source),
-            AccelerateError::Gate(source) => Some(source),
-            AccelerateError::Program(source) => Some(source),
-            AccelerateError::System { source, .. } => Some(source),
-            AccelerateError::NoSuchInterface { .. } | AccelerateError::Interfaces { .. } => None,
-        }
-    }
-}

@@ -5,7 +5,6 @@
 //! The lock is flock(2)'s: the kernel takes it away when the process ends, however it does. A file that is left
 //! behind then names its former holder, and blocks no process.
 
-use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
@@ -22,9 +21,14 @@ pub struct Lock {
 
 /// Why it could not be had.
 #[non_exhaustive]
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another one accelerates in this namespace.
+    #[error(
+        "{} accelerates in this network namespace already ({} is locked); stop it, or name all interfaces when you \
+         start it",
+        holder(.owner), .path.display()
+    )]
     Taken {
         /// The file.
         path: PathBuf,
@@ -32,6 +36,7 @@ pub enum LockError {
         owner: String,
     },
     /// The system refused one step.
+    #[error("cannot {step} {}: {source}; {}", .path.display(), cure(.source))]
     Refused {
         /// The file, or folder.
         path: PathBuf,
@@ -40,6 +45,19 @@ pub enum LockError {
         /// What it said.
         source: io::Error,
     },
+}
+
+/// The holder's name for a message, whatever the lock's file says.
+fn holder(owner: &str) -> &str {
+    if owner.is_empty() { "another process" } else { owner }
+}
+
+/// What helps when the system refuses a step.
+fn cure(refusal: &io::Error) -> &'static str {
+    match refusal.kind() {
+        io::ErrorKind::PermissionDenied => "needs root",
+        _ => "see that /run is there, and that root may write to it",
+    }
 }
 
 impl Lock {
@@ -116,38 +134,6 @@ fn refused(path: &Path, step: &'static str) -> impl FnOnce(io::Error) -> LockErr
 /// For what `/run` is made (hier(7)): gone with the machine.
 const FOLDER: &str = "/run/manylane";
 const OWNER_MAX: u64 = 4096;
-
-impl fmt::Display for LockError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LockError::Taken { path, owner } => {
-                let owner = if owner.is_empty() { "another process" } else { owner };
-                write!(
-                    f,
-                    "{owner} accelerates in this network namespace already ({} is locked); stop it, or name all \
-                     interfaces when you start it",
-                    path.display()
-                )
-            }
-            LockError::Refused { path, step, source } => {
-                write!(f, "cannot {step} {}: {source}", path.display())?;
-                f.write_str(match source.kind() {
-                    io::ErrorKind::PermissionDenied => "; needs root",
-                    _ => "; see that /run is there, and that root may write to it",
-                })
-            }
-        }
-    }
-}
-
-impl std::error::Error for LockError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            LockError::Refused { source, .. } => Some(source),
-            LockError::Taken { .. } => None,
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -243,16 +243,9 @@ impl Bypass {
 }
 
 /// Nothing of this name can be overridden.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} cannot be bypassed; use {name:?}", name = NETFILTER)]
 pub struct UnknownBypass(pub String);
-
-impl fmt::Display for UnknownBypass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} cannot be bypassed; use {NETFILTER:?}", self.0)
-    }
-}
-
-impl std::error::Error for UnknownBypass {}
 
 /// The only name.
 const NETFILTER: &str = "netfilter";

@@ -8,8 +8,6 @@
 //! look again. So `attached` and what the kernel has do not drift apart unseen.
 
 use std::collections::BTreeMap;
-use std::error::Error;
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -37,9 +35,10 @@ pub struct Attached {
 
 /// Why the program is not on an interface.
 #[non_exhaustive]
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     /// The kernel refused.
+    #[error("cannot {step} {interface} (tcx ingress): {source}; {}", cure_at_ingress(.source))]
     Refused {
         /// The interface.
         interface: String,
@@ -49,6 +48,10 @@ pub enum AttachError {
         source: io::Error,
     },
     /// Others changed the chain each time that we were about to.
+    #[error(
+        "cannot attach to {interface} (tcx ingress): its programs changed {tries} times while we were about to; see \
+         bpftool net for whose they are, and try again when they are settled"
+    )]
     Contended {
         /// The interface.
         interface: String,
@@ -56,12 +59,42 @@ pub enum AttachError {
         tries: u32,
     },
     /// The kernel refused to put it into the driver.
+    #[error("cannot attach to the driver of {interface} (XDP): {source}; {}", cure_in_the_driver(.source))]
     Driver {
         /// The interface.
         interface: String,
         /// What the kernel said.
         source: io::Error,
     },
+}
+
+/// What helps when the kernel refuses a program at an interface's ingress.
+fn cure_at_ingress(refusal: &io::Error) -> &'static str {
+    match refusal.raw_os_error() {
+        Some(libc::EPERM) => "needs root (CAP_BPF, CAP_NET_ADMIN)",
+        Some(libc::EINVAL) => "needs Linux 6.6",
+        Some(libc::ENODEV) => "the interface is gone; `ip link` lists those that exist",
+        Some(libc::ERANGE) => {
+            "as many programs are there as fit: bpftool net shows whose, take one off"
+        }
+        _ => "`manylane doctor` shows what this machine can",
+    }
+}
+
+/// What helps when the kernel refuses a program in an interface's driver.
+fn cure_in_the_driver(refusal: &io::Error) -> &'static str {
+    match refusal.raw_os_error() {
+        Some(libc::EPERM) => "needs root (CAP_BPF, CAP_NET_ADMIN)",
+        Some(libc::ENODEV) => "the interface is gone; `ip link` lists those that exist",
+        Some(libc::EBUSY | libc::EEXIST) => {
+            "another program is there, and stays: bpftool net shows whose"
+        }
+        Some(libc::EOPNOTSUPP) => "its driver takes no XDP programs: leave it at the ingress tier",
+        Some(libc::EINVAL | libc::ERANGE | libc::ENOSPC) => {
+            "its driver takes none as it is set up now: MTU, queues (ethtool -l) or offloads (ethtool -k) are in the way"
+        }
+        _ => "`manylane doctor` shows what this machine can",
+    }
 }
 
 impl Link {
@@ -219,59 +252,6 @@ fn info(program: &OwnedFd) -> io::Result<[u8; INFO_LEN]> {
     // bytes of `info`, which outlives the call. All of `info` is 0, so that it requests no array.
     unsafe { call::call(OBJECT_INFO, &mut attributes) }?;
     Ok(info)
-}
-
-impl fmt::Display for AttachError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AttachError::Refused { interface, step, source } => {
-                write!(f, "cannot {step} {interface} (tcx ingress): {source}")?;
-                f.write_str(match source.raw_os_error() {
-                    Some(libc::EPERM) => "; needs root (CAP_BPF, CAP_NET_ADMIN)",
-                    Some(libc::EINVAL) => "; needs Linux 6.6",
-                    Some(libc::ENODEV) => {
-                        "; the interface is gone; `ip link` lists those that exist"
-                    }
-                    Some(libc::ERANGE) => {
-                        "; as many programs are there as fit: bpftool net shows whose, take one off"
-                    }
-                    _ => "; `manylane doctor` shows what this machine can",
-                })
-            }
-            AttachError::Contended { interface, tries } => write!(
-                f,
-                "cannot attach to {interface} (tcx ingress): its programs changed {tries} times while we \
-                 were about to; see bpftool net for whose they are, and try again when they are settled"
-            ),
-            AttachError::Driver { interface, source } => {
-                write!(f, "cannot attach to the driver of {interface} (XDP): {source}")?;
-                f.write_str(match source.raw_os_error() {
-                    Some(libc::EPERM) => "; needs root (CAP_BPF, CAP_NET_ADMIN)",
-                    Some(libc::ENODEV) => "; the interface is gone; `ip link` lists those that exist",
-                    Some(libc::EBUSY | libc::EEXIST) => {
-                        "; another program is there, and stays: bpftool net shows whose"
-                    }
-                    Some(libc::EOPNOTSUPP) => "; its driver takes no XDP programs: leave it at the ingress tier",
-                    Some(libc::EINVAL | libc::ERANGE | libc::ENOSPC) => {
-                        "; its driver takes none as it is set up now: MTU, queues (ethtool -l) or offloads \
-                         (ethtool -k) are in the way"
-                    }
-                    _ => "; `manylane doctor` shows what this machine can",
-                })
-            }
-        }
-    }
-}
-
-impl Error for AttachError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            AttachError::Refused { source, .. } | AttachError::Driver { source, .. } => {
-                Some(source)
-            }
-            AttachError::Contended { .. } => None,
-        }
-    }
 }
 
 /// `union bpf_attr` for BPF_LINK_CREATE of a tcx link.

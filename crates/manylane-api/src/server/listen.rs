@@ -62,14 +62,23 @@ pub struct Door {
 
 /// Why the listener cannot start.
 #[non_exhaustive]
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// Other hosts could connect, and no token is set.
+    #[error(
+        "other hosts could use {address} without a token; listen at 127.0.0.1 or [::1], or name a file with a token: \
+         `token_file` in [api], or --token-file"
+    )]
     Exposed {
         /// The address.
         address: SocketAddr,
     },
     /// The token's file cannot be read.
+    #[error(
+        "cannot read the token in {}: {source}; name a file that this user can read: `token_file` in [api], or \
+         --token-file",
+        .path.display()
+    )]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -77,6 +86,10 @@ pub enum ListenError {
         source: io::Error,
     },
     /// Others than its owner may read or write the token's file.
+    #[error(
+        "others than its owner may use the token in {0} (mode {mode:04o}); `chmod 600 {0}` changes that",
+        .path.display()
+    )]
     Open {
         /// The file.
         path: PathBuf,
@@ -84,6 +97,7 @@ pub enum ListenError {
         mode: u32,
     },
     /// What the file has is no token.
+    #[error("{} has no token: {what}; `openssl rand -hex 32` makes one", .path.display())]
     NoToken {
         /// The file.
         path: PathBuf,
@@ -91,6 +105,7 @@ pub enum ListenError {
         what: &'static str,
     },
     /// The address could not be had.
+    #[error("cannot listen at {address}: {source}; name another address with --listen")]
     Refused {
         /// The address.
         address: SocketAddr,
@@ -362,53 +377,5 @@ impl AsyncWrite for Held {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
-impl fmt::Display for ListenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ListenError::Exposed { address } => write!(
-                f,
-                "other hosts could use {address} without a token; listen at 127.0.0.1 or \
-                 [::1], or name a file with a token: `token_file` in [api], or --token-file"
-            ),
-            ListenError::Unreadable { path, source } => {
-                write!(
-                    f,
-                    "cannot read the token in {}: {source}; name a file that this user can read: `token_file` in [api], or \
-                     --token-file",
-                    path.display()
-                )
-            }
-            ListenError::Open { path, mode } => write!(
-                f,
-                "others than its owner may use the token in {} (mode {mode:04o}); `chmod 600 {}` changes that",
-                path.display(),
-                path.display()
-            ),
-            ListenError::NoToken { path, what } => write!(
-                f,
-                "{} has no token: {what}; `openssl rand -hex 32` makes one",
-                path.display()
-            ),
-            ListenError::Refused { address, source } => {
-                write!(
-                    f,
-                    "cannot listen at {address}: {source}; name another address with --listen"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for ListenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ListenError::Unreadable { source, .. } | ListenError::Refused { source, .. } => {
-                Some(source)
-            }
-            _ => None,
-        }
     }
 }

@@ -18,19 +18,31 @@ pub struct Socket {
 
 /// Why the socket could not be bound.
 #[non_exhaustive]
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// A daemon listens there already.
+    #[error(
+        "a manylane daemon already answers at {}; stop it, or name another socket with --socket",
+        .path.display()
+    )]
     Answered {
         /// The socket.
         path: PathBuf,
     },
     /// Something that is not a socket has this name.
+    #[error(
+        "{} exists and is not a socket; remove it, or name another path with --socket",
+        .path.display()
+    )]
     NotASocket {
         /// The file.
         path: PathBuf,
     },
     /// The system refused one step.
+    #[error(
+        "cannot {step} the socket {}: {source}; name a path this user may write with --socket",
+        .path.display()
+    )]
     Refused {
         /// The file or directory.
         path: PathBuf,
@@ -132,37 +144,4 @@ fn connect(path: &Path, kind: socket2::Type) -> io::Result<()> {
     let probe = socket2::Socket::new(socket2::Domain::UNIX, kind, None)?;
     probe.set_nonblocking(true)?;
     probe.connect(&socket2::SockAddr::unix(path)?)
-}
-
-impl std::fmt::Display for BindError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            BindError::Answered { path } => write!(
-                f,
-                "a manylane daemon already answers at {}; stop it, or name another socket with \
-                 --socket",
-                path.display()
-            ),
-            BindError::NotASocket { path } => write!(
-                f,
-                "{} exists and is not a socket; remove it, or name another path with --socket",
-                path.display()
-            ),
-            BindError::Refused { path, step, source } => write!(
-                f,
-                "cannot {step} the socket {}: {source}; name a path this user may write with \
-                 --socket",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for BindError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            BindError::Refused { source, .. } => Some(source),
-            _ => None,
-        }
-    }
 }

@@ -1,7 +1,5 @@
 //! [`Files`]: where packets are written, file after file.
 
-use std::error::Error;
-use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -308,9 +306,13 @@ const UNKNOWN: u32 = u32::MAX;
 
 /// Why packets cannot be written.
 #[non_exhaustive]
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The file cannot be made, or not be emptied.
+    #[error(
+        "cannot write the capture {}: {source}; name a file that you may write with -w",
+        .path.display()
+    )]
     Create {
         /// The file.
         path: PathBuf,
@@ -318,6 +320,11 @@ pub enum WriteError {
         source: io::Error,
     },
     /// The file takes no more.
+    #[error(
+        "cannot write the capture {} any more, after {packets} packets: {source}; make room (`df` shows it), or name \
+         another file with -w",
+        .path.display()
+    )]
     Write {
         /// The file.
         path: PathBuf,
@@ -333,32 +340,5 @@ impl WriteError {
     pub(super) fn is_closed(&self) -> bool {
         let (WriteError::Create { source, .. } | WriteError::Write { source, .. }) = self;
         source.kind() == io::ErrorKind::BrokenPipe
-    }
-}
-
-impl fmt::Display for WriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WriteError::Create { path, source } => {
-                write!(
-                    f,
-                    "cannot write the capture {}: {source}; name a file that you may write with -w",
-                    path.display()
-                )
-            }
-            WriteError::Write { path, packets, source } => write!(
-                f,
-                "cannot write the capture {} any more, after {packets} packets: {source}; make room (`df` shows it), or name another \
-                 file with -w",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl Error for WriteError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        let (WriteError::Create { source, .. } | WriteError::Write { source, .. }) = self;
-        Some(source)
     }
 }

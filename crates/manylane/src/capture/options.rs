@@ -1,7 +1,5 @@
 //! The options of `manylane capture`, and the request that they form together.
 
-use std::error::Error;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args, ValueEnum};
@@ -167,21 +165,30 @@ impl Options {
 
 /// What the command line contradicts itself in.
 #[non_exhaustive]
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UsageError {
     /// Files are to change, and no file is written.
+    #[error("{option} begins another file, but no file is named: add -w FILE")]
     RotationWithoutFile {
         /// `-G` or `-C`.
         option: &'static str,
     },
     /// Files are to change, and standard output is one only.
+    #[error(
+        "{option} begins another file, and `-w -` is standard output: name a file, or leave {option} out"
+    )]
     RotationOfStandardOutput {
         /// `-G` or `-C`.
         option: &'static str,
     },
     /// Files are counted, and only one is written.
+    #[error("-W counts files, but only one is written: add -G SECONDS or -C MILLIONS")]
     FilesWithoutRotation,
     /// The name has a pattern that is no time's.
+    #[error(
+        "with -G, `{name}` is a pattern of strftime(3), and this one has no meaning: {message}; write %% for a percent \
+         sign"
+    )]
     TimePattern {
         /// The name.
         name: String,
@@ -189,13 +196,21 @@ pub enum UsageError {
         message: String,
     },
     /// The name is not UTF-8, so that patterns in it cannot be read.
+    #[error(
+        "with -G, {name:?} is a pattern of strftime(3), and has to be UTF-8: choose another name"
+    )]
     NameNotUtf8 {
         /// The name.
         name: PathBuf,
     },
     /// Packets would go to a terminal.
+    #[error(
+        "`-w -` writes packets to standard output, and that is a terminal: pipe it to a program, such as `| tcpdump -r \
+         -`, or leave -w out for lines"
+    )]
     Terminal,
     /// An option of extcap(4) lacks another.
+    #[error("{option} is for Wireshark, and needs {lacks}: add it, or leave {option} out")]
     Extcap {
         /// The option.
         option: &'static str,
@@ -203,49 +218,12 @@ pub enum UsageError {
         lacks: &'static str,
     },
     /// An interface of Wireshark that we have not told it of.
+    #[error("`{name}` is no interface of ours: --extcap-interfaces lists them")]
     ExtcapInterface {
         /// Its name.
         name: String,
     },
 }
-
-impl fmt::Display for UsageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            UsageError::RotationWithoutFile { option } => {
-                write!(f, "{option} begins another file, but no file is named: add -w FILE")
-            }
-            UsageError::RotationOfStandardOutput { option } => write!(
-                f,
-                "{option} begins another file, and `-w -` is standard output: name a file, or leave {option} out"
-            ),
-            UsageError::FilesWithoutRotation => {
-                f.write_str("-W counts files, but only one is written: add -G SECONDS or -C MILLIONS")
-            }
-            UsageError::TimePattern { name, message } => write!(
-                f,
-                "with -G, `{name}` is a pattern of strftime(3), and this one has no meaning: {message}; write %% \
-                 for a percent sign"
-            ),
-            UsageError::NameNotUtf8 { name } => write!(
-                f,
-                "with -G, {name:?} is a pattern of strftime(3), and has to be UTF-8: choose another name"
-            ),
-            UsageError::Terminal => f.write_str(
-                "`-w -` writes packets to standard output, and that is a terminal: pipe it to a program, such as \
-                 `| tcpdump -r -`, or leave -w out for lines",
-            ),
-            UsageError::Extcap { option, lacks } => {
-                write!(f, "{option} is for Wireshark, and needs {lacks}: add it, or leave {option} out")
-            }
-            UsageError::ExtcapInterface { name } => {
-                write!(f, "`{name}` is no interface of ours: --extcap-interfaces lists them")
-            }
-        }
-    }
-}
-
-impl Error for UsageError {}
 
 /// All ports.
 pub(super) const ANY: &str = "any";

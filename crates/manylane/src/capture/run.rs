@@ -1,7 +1,5 @@
 //! A capture from its first word to its last.
 
-use std::error::Error;
-use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
@@ -282,19 +280,29 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> CaptureError {
 
 /// Why a capture ended that the user did not end.
 #[non_exhaustive]
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
     /// The command line contradicts itself.
-    Usage(UsageError),
+    #[error("{0}")]
+    Usage(#[from] UsageError),
     /// The daemon does not give packets.
-    Open(OpenError),
+    #[error("{0}")]
+    Open(#[from] OpenError),
     /// Packets cannot be written.
-    Write(WriteError),
+    #[error("{0}")]
+    Write(#[source] WriteError),
     /// The reader of the output has gone.
+    #[error("the reader of the output has gone; use -w FILE to keep packets")]
     Closed,
     /// The daemon has ended the capture.
+    #[error(
+        "the daemon has ended the capture: it has stopped, or its port is gone; `manylane show ports` tells which"
+    )]
     Ended,
     /// A step was refused by the system.
+    #[error(
+        "cannot capture: {what}: {source}; close programs, or raise `ulimit -n`, and try again"
+    )]
     System {
         /// The step.
         what: &'static str,
@@ -320,50 +328,8 @@ impl CaptureError {
     }
 }
 
-impl From<UsageError> for CaptureError {
-    fn from(error: UsageError) -> CaptureError {
-        CaptureError::Usage(error)
-    }
-}
-
-impl From<OpenError> for CaptureError {
-    fn from(error: OpenError) -> CaptureError {
-        CaptureError::Open(error)
-    }
-}
-
 impl From<WriteError> for CaptureError {
     fn from(error: WriteError) -> CaptureError {
         if error.is_closed() { CaptureError::Closed } else { CaptureError::Write(error) }
-    }
-}
-
-impl fmt::Display for CaptureError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CaptureError::Usage(error) => error.fmt(f),
-            CaptureError::Open(error) => error.fmt(f),
-            CaptureError::Write(error) => error.fmt(f),
-            CaptureError::Closed => f.write_str("the reader of the output has gone; use -w FILE to keep packets"),
-            CaptureError::Ended => {
-                f.write_str("the daemon has ended the capture: it has stopped, or its port is gone; `manylane show ports` tells \
-                 which")
-            }
-            CaptureError::System { what, source } => {
-                write!(f, "cannot capture: {what}: {source}; close programs, or raise `ulimit -n`, and try again")
-            },
-        }
-    }
-}
-
-impl Error for CaptureError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            CaptureError::Usage(error) => Some(error),
-            CaptureError::Open(error) => Some(error),
-            CaptureError::Write(error) => Some(error),
-            CaptureError::System { source, .. } => Some(source),
-            CaptureError::Closed | CaptureError::Ended => None,
-        }
     }
 }

@@ -1,7 +1,5 @@
 //! The source of packets: the daemon, as a capture needs it.
 
-use std::error::Error;
-use std::fmt;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
@@ -89,9 +87,13 @@ pub struct Statistics {
 
 /// Why no capture began. Each variant carries what the operator has to look at.
 #[non_exhaustive]
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// No daemon answers at this socket.
+    #[error(
+        "no daemon answers at {}: {source}; start one with `manylane run`, or say with --socket where it listens",
+        .socket.display()
+    )]
     NoDaemon {
         /// The socket.
         socket: PathBuf,
@@ -99,6 +101,10 @@ pub enum OpenError {
         source: io::Error,
     },
     /// The daemon is there, and this user may not capture.
+    #[error(
+        "you may not capture by {}: be root, or a member of the group `{group}`",
+        .socket.display()
+    )]
     NotAllowed {
         /// The socket.
         socket: PathBuf,
@@ -106,6 +112,7 @@ pub enum OpenError {
         group: String,
     },
     /// The daemon has no port of this name.
+    #[error("port `{name}` does not exist{}", existing(.ports))]
     NoSuchPort {
         /// The name.
         name: String,
@@ -113,6 +120,7 @@ pub enum OpenError {
         ports: Vec<String>,
     },
     /// The filter is none.
+    #[error("the filter `{filter}` is wrong: {message}; pcap-filter(7) is its grammar")]
     Filter {
         /// Its words.
         filter: String,
@@ -120,16 +128,22 @@ pub enum OpenError {
         message: String,
     },
     /// The request has a filter, and this machine no compiler for it.
+    #[error(
+        "a filter needs libpcap, and it does not load: {message}; install it (Debian: `apt install libpcap0.8`), or \
+         capture without a filter"
+    )]
     NoLibpcap {
         /// What the dynamic linker says.
         message: String,
     },
     /// The daemon refused, and says why and what to do.
+    #[error("{message}")]
     Refused {
         /// Its words.
         message: String,
     },
     /// A step on the way was refused by the system.
+    #[error("cannot capture: {what}: {source}; see whether the daemon still runs, and try again")]
     System {
         /// The step.
         what: &'static str,
@@ -138,67 +152,17 @@ pub enum OpenError {
     },
 }
 
+/// What a daemon has instead of a port that it has not.
+fn existing(ports: &[String]) -> String {
+    match ports {
+        [] => ": the daemon has no port; add one to its configuration".into(),
+        ports => format!("; existing ports: {}, and `any`", ports.join(", ")),
+    }
+}
+
 impl OpenError {
     /// Whether the command line is to be changed, rather than the machine.
     pub fn is_usage(&self) -> bool {
         matches!(self, OpenError::NoSuchPort { .. } | OpenError::Filter { .. })
-    }
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OpenError::NoDaemon { socket, source } => write!(
-                f,
-                "no daemon answers at {}: {source}; start one with `manylane run`, or say with --socket where it \
-                 listens",
-                socket.display()
-            ),
-            OpenError::NotAllowed { socket, group } => write!(
-                f,
-                "you may not capture by {}: be root, or a member of the group `{group}`",
-                socket.display()
-            ),
-            OpenError::NoSuchPort { name, ports } if ports.is_empty() => {
-                write!(
-                    f,
-                    "port `{name}` does not exist: the daemon has no port; add one to its configuration"
-                )
-            }
-            OpenError::NoSuchPort { name, ports } => {
-                write!(
-                    f,
-                    "port `{name}` does not exist; existing ports: {}, and `any`",
-                    ports.join(", ")
-                )
-            }
-            OpenError::Filter { filter, message } => {
-                write!(
-                    f,
-                    "the filter `{filter}` is wrong: {message}; pcap-filter(7) is its grammar"
-                )
-            }
-            OpenError::NoLibpcap { message } => write!(
-                f,
-                "a filter needs libpcap, and it does not load: {message}; install it (Debian: `apt install \
-                 libpcap0.8`), or capture without a filter"
-            ),
-            OpenError::Refused { message } => f.write_str(message),
-            OpenError::System { what, source } => {
-                write!(
-                    f,
-                    "cannot capture: {what}: {source}; see whether the daemon still runs, and try again"
-                )
-            }
-        }
-    }
-}
-
-impl Error for OpenError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            OpenError::NoDaemon { source, .. } | OpenError::System { source, .. } => Some(source),
-            _ => None,
-        }
     }
 }

@@ -39,7 +39,6 @@ mod stop;
 mod table;
 mod traffic;
 
-use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -84,15 +83,19 @@ pub enum Ending {
 
 /// Why a demo failed.
 #[non_exhaustive]
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum DemoError {
-    /// The router's configuration was refused.
-    Config(ConfigError),
+    /// The router's configuration was refused. A bug of the demo: its configuration is not the user's.
+    #[error("the demo's own configuration is wrong; please report it:\n{0}")]
+    Config(#[source] ConfigError),
     /// The router did not start.
-    Start(StartError),
+    #[error("{0}")]
+    Start(#[source] StartError),
     /// Signals cannot be waited for.
-    Signals(io::Error),
+    #[error("cannot wait for signals: {0}; end programs, or raise `ulimit -n`")]
+    Signals(#[source] io::Error),
     /// Packets passed, and something is wrong with the result.
+    #[error("{}; please report it, with what is above", .0.join("; "))]
     Faults(Vec<String>),
 }
 
@@ -190,35 +193,6 @@ fn conclude(
         return Err(DemoError::Faults(faults));
     }
     Ok(ended(stop))
-}
-
-impl fmt::Display for DemoError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            // A bug of the demo: its configuration is not the user's.
-            DemoError::Config(error) => {
-                write!(f, "the demo's own configuration is wrong; please report it:\n{error}")
-            }
-            DemoError::Start(error) => error.fmt(f),
-            DemoError::Signals(source) => {
-                write!(f, "cannot wait for signals: {source}; end programs, or raise `ulimit -n`")
-            }
-            DemoError::Faults(faults) => {
-                write!(f, "{}; please report it, with what is above", faults.join("; "))
-            }
-        }
-    }
-}
-
-impl std::error::Error for DemoError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            DemoError::Config(error) => Some(error),
-            DemoError::Start(error) => Some(error),
-            DemoError::Signals(source) => Some(source),
-            DemoError::Faults(_) => None,
-        }
-    }
 }
 
 const NEXT: &str = "

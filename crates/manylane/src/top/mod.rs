@@ -18,7 +18,6 @@ mod sample;
 mod tests;
 mod view;
 
-use std::fmt;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -148,27 +147,12 @@ fn watch_signals(sender: Sender<Happening>) -> Result<(), Failure> {
 }
 
 /// Why it is over.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum Failure {
-    Start(io::Error),
-    Terminal(io::Error),
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Start(error) => write!(
-                f,
-                "cannot start: {error}; end programs, or raise `ulimit -u` and `ulimit -n`"
-            ),
-            Failure::Terminal(error) => {
-                write!(
-                    f,
-                    "cannot use the terminal: {error}; `manylane show ports --watch` needs none"
-                )
-            }
-        }
-    }
+    #[error("cannot start: {0}; end programs, or raise `ulimit -u` and `ulimit -n`")]
+    Start(#[source] io::Error),
+    #[error("cannot use the terminal: {0}; `manylane show ports --watch` needs none")]
+    Terminal(#[source] io::Error),
 }
 
 fn interval(text: &str) -> Result<f64, String> {

@@ -1,6 +1,5 @@
 //! What packet sockets wait for on this machine, and what an operator who captures can do about it.
 
-use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -28,35 +27,21 @@ struct Row {
 }
 
 /// Why nothing was measured.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum SocketsError {
     /// No such interface exists, or the kernel does not tell.
-    Interface(InterfaceError),
+    #[error("{0}")]
+    Interface(#[source] InterfaceError),
     /// Packet sockets were refused.
+    #[error("cannot open a packet socket on {interface}: {source}; {}", cure(.source))]
     Refused { interface: String, source: io::Error },
 }
 
-impl fmt::Display for SocketsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SocketsError::Interface(source) => write!(f, "{source}"),
-            SocketsError::Refused { interface, source } => {
-                write!(f, "cannot open a packet socket on {interface}: {source}")?;
-                f.write_str(match source.kind() {
-                    io::ErrorKind::PermissionDenied => "; run it as root, or with CAP_NET_RAW",
-                    _ => "; `ip link` shows whether it is there",
-                })
-            }
-        }
-    }
-}
-
-impl std::error::Error for SocketsError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            SocketsError::Interface(source) => Some(source),
-            SocketsError::Refused { source, .. } => Some(source),
-        }
+/// What helps when the kernel refuses a packet socket.
+fn cure(refusal: &io::Error) -> &'static str {
+    match refusal.kind() {
+        io::ErrorKind::PermissionDenied => "run it as root, or with CAP_NET_RAW",
+        _ => "`ip link` shows whether it is there",
     }
 }
 
