@@ -1,0 +1,92 @@
+//! What the gate's word and the operator's make of ports: closed, forwarding, and by which tier.
+
+use manylane_io::sysctl;
+use manylane_net::transit::Multipath;
+
+use super::Thread;
+use crate::accelerator::{TierChoice, tables, tiers};
+
+impl Thread {
+    /// Stops forwarding of received packets until the gate has judged.
+    pub(super) fn close(&mut self) {
+        self.todo.judge = true;
+        self.ports.close(self.mirror.tables_mut());
+    }
+
+    /// Asks the gate, and lets pass what may.
+    pub(super) fn judge(&mut self) {
+        let kernel = tables::known(&self.mirror);
+        let options = &self.published.options;
+        let standings = self.gate.evaluate(&kernel, &options.interfaces, options.bypass);
+        self.todo.judge = false;
+        match standings {
+            Ok(standings) => {
+                (self.standings, self.trouble) = (standings, None);
+            }
+            Err(error) => {
+                // What is not known is the kernel's; `look` comes back to it.
+                (self.standings, self.trouble) = (Vec::new(), Some(error.to_string()));
+            }
+        }
+        let is_whole = self.mirror.is_whole();
+        for port in &mut self.ports.list {
+            let standing = self.standings.iter().find(|one| Some(one.index) == port.index);
+            let may = port.choice != TierChoice::Kernel && is_whole;
+            let plan = standing.filter(|_| may).map(|one| tiers::plan(port.choice, one));
+            port.driver.plan = plan.unwrap_or_default();
+            port.ingress = may && standing.is_some_and(|one| one.is_ingress);
+            port.egress = may && standing.is_some_and(|one| one.is_egress);
+        }
+        // What was heard while it looked is judged again, before anything passes.
+        if self.gate.changed() {
+            self.close();
+            return;
+        }
+        self.mirror.tables_mut().set_multipath(multipath());
+        self.ports.write(&mut self.mirror, self.tiers.driver());
+        self.stamp();
+        self.ports.attach(&self.fast);
+        self.tiers.attach(&self.fast, &mut self.ports.list);
+        self.log_changes();
+    }
+
+    /// Takes ports into the driver's and the workers' tier where the time has come, and out of it where a device
+    /// refuses frames.
+    pub(super) fn update_tiers(&mut self) {
+        let Thread { tiers, ports, netlink, mirror, fast, .. } = self;
+        let is_other =
+            tiers.check_failures(&mut ports.list) | tiers.receive_reports(&mut ports.list);
+        let is_moved = tiers.move_directions(&mut ports.list, netlink);
+        if is_moved {
+            ports.write(mirror, tiers.driver());
+        }
+        // Behind that: the tables say by now what goes to workers.
+        if tiers.open_and_close_sockets(fast, &mut ports.list) | is_moved | is_other {
+            self.log_changes();
+        }
+    }
+
+    /// Sets the tier of a port. `false` if no port has this name.
+    pub(in crate::accelerator) fn set_tier(&mut self, interface: &str, choice: TierChoice) -> bool {
+        let port = self.ports.list.iter_mut().find(|port| port.name == interface);
+        let Some(port) = port else { return false };
+        port.choice = choice;
+        // Before the API shows the port again.
+        self.judge();
+        self.update_tiers();
+        self.publish();
+        true
+    }
+}
+
+/// What the kernel would choose members of groups by (`fib_multipath_hash_policy`): 0 addresses, 1 ports, too; by
+/// what others say only the kernel can choose.
+fn multipath() -> Multipath {
+    let policy = |version| {
+        let name = format!("net/{version}/fib_multipath_hash_policy");
+        // A kernel without the setting does as if it were 0.
+        sysctl::read(&name).ok().and_then(|text| text.trim().parse::<u8>().ok()).unwrap_or(0)
+    };
+    let [ipv4, ipv6] = ["ipv4", "ipv6"].map(policy);
+    Multipath { ipv4: ipv4 <= 1, ipv6: ipv6 <= 1, ipv4_ports: ipv4 == 1, ipv6_ports: ipv6 == 1 }
+}

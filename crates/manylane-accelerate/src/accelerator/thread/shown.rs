@@ -1,0 +1,124 @@
+//! What the thread leaves for others to see: ports with their reasons, lines of the log, the mirror's state.
+
+use manylane_api::accelerate::{LeaseStatus, MirrorStatus, ReasonStatus};
+use manylane_net::wire::ethernet::Mac;
+
+use super::Thread;
+use crate::accelerator::lease::{Tables, now};
+use crate::accelerator::ports::{Port, is_usable};
+use crate::accelerator::published::{PortView, ms};
+use crate::accelerator::{TierChoice, reason, tiers};
+
+impl Thread {
+    /// Says what has become of ports, where that is new.
+    pub(super) fn log_changes(&mut self) {
+        self.todo.show = true;
+        for port in &self.ports.list {
+            let reasons = self.reasons(port);
+            let mut sentence = match (port.index, port.is_attached()) {
+                (None, _) => format!("{}: the interface does not exist now", port.name),
+                (Some(_), true) => format!(
+                    "{}: forwards received packets ({}), transmits by {}",
+                    port.name,
+                    port.tier(),
+                    port.egress_tier()
+                ),
+                (Some(_), false) => format!("{}: the kernel forwards", port.name),
+            };
+            for reason in reasons.into_iter().chain(self.tier_reasons(port)) {
+                sentence += &format!("\n  {}: {}", reason.what, reason.why);
+            }
+            if self.logged.get(&port.name) != Some(&sentence) {
+                self.published.log(&sentence);
+                self.logged.insert(port.name.clone(), sentence);
+            }
+        }
+    }
+
+    /// What is against a port.
+    fn reasons(&self, port: &Port) -> Vec<ReasonStatus> {
+        let of = self.standings.iter().filter(|standing| standing.interface == port.name);
+        let mut reasons: Vec<_> =
+            of.flat_map(|standing| standing.reasons.iter().map(reason)).collect();
+        if port.choice == TierChoice::Kernel {
+            reasons.push(ReasonStatus {
+                what: "the tier is set to kernel".into(),
+                why: "nothing is accelerated by the operator's word".into(),
+                command: String::new(),
+            });
+        }
+        if !self.mirror.is_whole() {
+            reasons.push(ReasonStatus {
+                what: "the kernel has more routes than the tables hold".into(),
+                why: "a packet to a missing route would follow a shorter prefix".into(),
+                command: String::new(),
+            });
+        }
+        let troubles = [port.trouble.as_deref(), self.trouble.as_deref()].into_iter().flatten();
+        reasons.extend(troubles.map(|what| ReasonStatus {
+            what: what.into(),
+            why: "it is tried again once a second".into(),
+            command: String::new(),
+        }));
+        reasons
+    }
+
+    /// Why it has the tier that it has, among those that forward.
+    fn tier_reasons(&self, port: &Port) -> Vec<ReasonStatus> {
+        let standing = self.standings.iter().find(|one| one.interface == port.name);
+        tiers::reasons(port, standing.map(|standing| &standing.driver))
+    }
+
+    /// The mirror and what keeps it.
+    pub(in crate::accelerator) fn mirror_status(&self) -> MirrorStatus {
+        let (grace_periods, grace_error) = self.reclaim.waits();
+        let true_at = match self.lease.tables() {
+            Tables::Unknown => 0,
+            Tables::True { at } => at,
+            Tables::Stale { since } => since,
+        };
+        MirrorStatus {
+            lease: LeaseStatus::default(),
+            verified_ms_ago: ms(now().saturating_sub(true_at).into()),
+            overruns: self.counts.overruns,
+            confirmations: self.counts.confirmations,
+            grace_periods,
+            grace_error,
+            mirror: self.mirror.status(now()),
+        }
+    }
+
+    /// Leaves what others see.
+    pub(super) fn publish(&mut self) {
+        let ports = std::mem::take(&mut self.todo.show).then(|| self.views());
+        let mut view = self.published.view();
+        view.lease = self.lease.clone();
+        if let Some(ports) = ports {
+            view.ports = ports;
+        }
+    }
+
+    fn views(&self) -> Vec<PortView> {
+        let of_port = |port: &Port| {
+            let link = port.index.and_then(|index| self.mirror.kernel().link(index));
+            PortView {
+                number: port.number,
+                name: port.name.clone(),
+                index: port.index,
+                mac: link.and_then(|link| link.mac).map(Mac),
+                mtu: link.map_or(0, |link| link.mtu),
+                link_up: link.is_some_and(is_usable),
+                ingress: port.ingress && port.is_attached(),
+                egress: port.egress,
+                attached: port.is_attached(),
+                tier: port.tier(),
+                egress_tier: port.egress_tier(),
+                choice: port.choice,
+                programs: port.programs.clone(),
+                reasons: self.reasons(port),
+                tier_reasons: self.tier_reasons(port),
+            }
+        };
+        self.ports.list.iter().map(of_port).collect()
+    }
+}

@@ -1,0 +1,130 @@
+//! The thread, put together: subscribed first, then judged, then true.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use manylane_io::eventfd::EventFd;
+use manylane_io::netlink::Netlink;
+use manylane_io::netlink::kernel::{Group, Watch};
+use manylane_net::transit::TransitMut;
+use manylane_sync::rcu::Domain;
+
+use super::{Counts, Thread, Todo};
+use crate::accelerator::flows::Sampler;
+use crate::accelerator::lease::Lease;
+use crate::accelerator::ports::Ports;
+use crate::accelerator::published::Published;
+use crate::accelerator::questions::question_queue;
+use crate::accelerator::reclaim::Reclaim;
+use crate::accelerator::sockets::WorkerContext;
+use crate::accelerator::tiers::Tiers;
+use crate::accelerator::{AccelerateError, Options, ledger, refused, tables, worker_options};
+use crate::gate::{Gate, programs_of_others};
+use crate::mirror::{self, Mirror};
+use crate::programs::{IngressProgram, Ticks};
+
+impl Thread {
+    /// Reads the kernel, judges the interfaces, and lets packets pass where they may. `doorbell` is rung for the end.
+    pub(in crate::accelerator) fn start(
+        options: Options,
+        doorbell: Arc<EventFd>,
+    ) -> Result<Thread, AccelerateError> {
+        tables::check_names(&options.interfaces)?;
+        tables::check_tiers(&options)?;
+        tables::check_workers(&options)?;
+        let open = || Netlink::open().map_err(AccelerateError::Netlink);
+        // Subscribed before anything is read: what changes from here on is heard.
+        let watch = Watch::open(&Group::ALL, RECEIVE_BUFFER).map_err(AccelerateError::Netlink)?;
+        let gate = Gate::open(programs_of_others()).map_err(AccelerateError::Gate)?;
+        let mut netlink = open()?;
+        let links = netlink.dump_links().map_err(AccelerateError::Netlink)?;
+        tables::all_there(&links, &options.interfaces)?;
+
+        let (sizes, memory) = tables::sizes(options.routes);
+        let (mut fast, memory) = IngressProgram::load(&memory)
+            .map(|(fast, maps)| (fast, tables::memory(maps)))
+            .map_err(AccelerateError::Program)?;
+        // One place for the programs' proxy, one for the API's `why`,
+        // and one for each worker.
+        let worker_options = worker_options(&options);
+        let domain = Domain::new(2 + worker_options.workers);
+        let proxy = domain.proxy().expect("the domain has two places");
+        let reader = domain.register().expect("the domain has two places");
+        let control = memory.control.reader();
+        let mut writer = TransitMut::new(memory, domain.clone(), &sizes);
+        // The standard library's keys are the kernel's random numbers.
+        let seed = RandomState::new().hash_one(0);
+        writer.set_seed(seed);
+        let transit = writer.reader();
+        let reclaim = Reclaim::start(fast.grace(), proxy, doorbell.clone());
+        let reclaim = reclaim.map_err(refused("a thread"))?;
+        let (asked, questions) = question_queue(doorbell.clone());
+        let lease = Lease::new(options.lease, options.stale_limit);
+        let ticks = Ticks::open().map_err(refused("the kernel's ticks"))?;
+        let ports = Ports::new(&options);
+        let in_driver = Arc::new(OnceLock::new());
+        let by_workers = Arc::new(OnceLock::new());
+        let counters = ledger::Sources {
+            ingress: fast.counters(),
+            driver: in_driver.clone(),
+            workers: by_workers.clone(),
+        };
+        let (own, doorbell_of_workers) = (transit.clone(), doorbell.clone());
+        let worker_context = WorkerContext {
+            worker_options,
+            domain,
+            transit: own,
+            doorbell: doorbell_of_workers,
+            counts: by_workers,
+        };
+        let samples = fast.take_samples().expect("nobody else takes them");
+        let sampler = Sampler::new(samples, counters.clone());
+        let published = Published::new(
+            options,
+            seed,
+            control,
+            (counters, sampler),
+            open()?,
+            (reader, transit),
+            asked,
+        )
+        .map_err(AccelerateError::Netlink)?;
+        let mut thread = Thread {
+            mirror: Mirror::new(writer, mirror::Limits::default()),
+            ports,
+            tiers: Tiers::new(in_driver, worker_context),
+            fast,
+            reclaim,
+            lease,
+            ticks,
+            watch,
+            gate,
+            netlink,
+            doorbell,
+            questions,
+            published: Arc::new(published),
+            heard: None,
+            todo: Todo { resync: true, load: true, judge: true, ports: true, ..Todo::default() },
+            standings: Vec::new(),
+            logged: HashMap::new(),
+            was_whole: true,
+            trouble: None,
+            next_poll: Instant::now(),
+            next_confirm: Instant::now(),
+            counts: Counts::default(),
+        };
+        // The first turn reads all, the next ones hear what was said meanwhile: then the tables are true, and the
+        // gate can judge.
+        while thread.lease.renewals() == 0 || thread.todo.judge {
+            if !thread.turn()? {
+                thread.sleep(false);
+            }
+        }
+        Ok(thread)
+    }
+}
+
+/// What the kernel keeps of its events for us: some 60,000 of them.
+const RECEIVE_BUFFER: usize = 64 << 20;
