@@ -13,7 +13,8 @@ use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::{ListenOptions, USAGE, complain, done, print};
+use super::run::ListenOptions;
+use super::{USAGE, complain, done, print};
 use crate::terminal::table::{count, lay_out, plural};
 use manylane_accelerate::accelerator::{
     Accelerator, LEASE, Options, STALE_LIMIT, TierChoice, examine,

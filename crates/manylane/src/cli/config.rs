@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::{USAGE, complain, done, percent_encoded, print};
+use super::{USAGE, check, complain, done, percent_encoded, print};
 use crate::terminal::table::plural;
 use manylane_api::DEFAULT_SOCKET;
 use manylane_api::{
@@ -104,7 +104,7 @@ pub(super) fn run(ConfigOptions { action }: &ConfigOptions) -> ExitCode {
     match action {
         Action::Set(options) => set(options),
         Action::Show(ask) => show(ask),
-        Action::Check { file } => super::check(file),
+        Action::Check { file } => check::check(file),
         Action::Diff { file, ask } => diff(file.as_ref(), ask),
         Action::Apply { file, confirm_within, ask } => apply(file, *confirm_within, ask),
         Action::Confirm(ask) => after(ask, "confirm", "it stays"),

@@ -1,9 +1,135 @@
-//! `manylane show`: the path of an answer, by daemon.
+//! `manylane show`: what can be shown, and the path of its answer, by daemon.
 
-use manylane_api::{Client, ClientError, ConfigStatus};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
 
-use super::{Noun, Question};
+use clap::{Args, ValueEnum};
+use manylane_api::{Client, ClientError, ConfigStatus, DEFAULT_SOCKET};
+
+use super::{percent_encoded, watch};
 use crate::tables::{self, accelerate};
+use crate::terminal::{USAGE, complain, done, print};
+
+#[derive(Debug, Args)]
+pub(super) struct ShowOptions {
+    #[command(flatten)]
+    pub(super) question: Question,
+    /// Print the API's JSON
+    #[arg(long)]
+    json: bool,
+    /// Repeat every SECONDS until interrupted
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = watch::interval)]
+    watch: Option<Duration>,
+    /// Path of the daemon's API socket
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    socket: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Question {
+    pub(super) what: Noun,
+    /// For `why`: the packet's source and destination address
+    #[arg(value_name = "SOURCE DESTINATION", num_args = 0..=2)]
+    packet: Vec<IpAddr>,
+    /// For `why`: the packet's ingress interface
+    #[arg(short, long, value_name = "IF")]
+    interface: Option<String>,
+    /// For `mirror`: list differences between the kernel and the mirror
+    #[arg(long)]
+    diff: bool,
+}
+
+/// What can be shown.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum Noun {
+    /// Ports, their addresses and counters
+    Ports,
+    /// Workers, their load and queues
+    Workers,
+    /// Routes, static and connected
+    Routes,
+    /// Neighbours and their link-layer addresses
+    #[value(alias = "neigh")]
+    Neighbours,
+    /// The router's own addresses, and conflicts with other stations
+    Addresses,
+    /// Dropped packets by reason
+    Drops,
+    /// The sum of all packets and frames: received, transmitted, dropped, held, missing
+    Ledger,
+    /// Frames: their places, the number needed, and workers' lists
+    Frames,
+    /// The worker of each queue and each bucket of flows, and backlogs
+    Steering,
+    /// Packet sockets and captures: process, binding, packets received and lost
+    Sockets,
+    /// Of `accelerate`: the copy of the kernel's routing, its lag and its lease
+    Mirror,
+    /// The running configuration; of `accelerate`, the options of its start
+    Config,
+    /// Of `accelerate`: the verdict on a packet, `why SOURCE DESTINATION -i IF`
+    Why,
+}
+
+pub(super) fn run(ShowOptions { question, json, watch, socket }: &ShowOptions) -> ExitCode {
+    if let Err(complaint) = question.check() {
+        complain(&format_args!("error: {complaint}"));
+        return USAGE.into();
+    }
+    let client = Client::new(socket);
+    if let Some(interval) = watch {
+        return watch::watch(&client, question, *json, *interval);
+    }
+    let text = place(&client, question).and_then(|place| match json {
+        true => client.ask_text(&place.path).map(|json| json + "\n"),
+        false => table(&client, question.what, &place),
+    });
+    match text {
+        Ok(text) => print(&text),
+        Err(error) => done::<()>(Err(error)),
+    }
+}
+
+impl Question {
+    /// Whether the arguments fit the noun.
+    pub(super) fn check(&self) -> Result<(), &'static str> {
+        match (self.what, self.packet.len(), &self.interface, self.diff) {
+            (Noun::Why, 2, Some(_), false) | (Noun::Mirror, 0, None, _) => Ok(()),
+            (Noun::Why, ..) => {
+                Err("`show why` takes a packet: `show why SOURCE DESTINATION -i INTERFACE`")
+            }
+            (_, 0, None, false) => Ok(()),
+            (_, _, _, true) => Err("only `show mirror` takes `--diff`"),
+            _ => Err("only `show why` takes addresses and an interface"),
+        }
+    }
+
+    /// Where the API answers, below its version.
+    pub(super) fn path(&self) -> String {
+        let path = match self.what {
+            Noun::Ports => "/ports",
+            Noun::Workers => "/workers",
+            Noun::Routes => "/routes",
+            Noun::Neighbours => "/neighbours",
+            Noun::Addresses => "/addresses",
+            Noun::Drops => "/drops",
+            Noun::Ledger => "/ledger",
+            Noun::Frames => "/frames",
+            Noun::Steering => "/steering",
+            Noun::Sockets => "/sockets",
+            Noun::Mirror if self.diff => "/mirror/diff",
+            Noun::Mirror => "/mirror",
+            Noun::Config => "/config",
+            Noun::Why => "/why",
+        };
+        let interface = self.interface.iter().map(|name| percent_encoded(name));
+        let more = interface
+            .chain(self.packet.iter().map(|address| percent_encoded(&address.to_string())));
+        more.fold(path.to_owned(), |path, word| path + "/" + &word)
+    }
+}
 
 /// Requests an answer and lays it out.
 pub(super) fn table(client: &Client, what: Noun, at: &Place) -> Result<String, ClientError> {

@@ -1,6 +1,9 @@
 use clap::CommandFactory;
 
+use super::show::Question;
 use super::*;
+use crate::tables;
+use crate::terminal::table;
 use manylane_api::Source;
 use manylane_api::sample::Sample;
 

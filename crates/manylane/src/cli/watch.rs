@@ -14,8 +14,8 @@ use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
-use super::show::{self, Place};
-use super::{Noun, Question, done, print};
+use super::show::{self, Noun, Place, Question};
+use super::{done, print};
 use crate::terminal::table::{bits_per_second, count, lay_out};
 use manylane_api::{Client, ClientError};
 
