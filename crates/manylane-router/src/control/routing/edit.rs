@@ -5,9 +5,11 @@ use std::net::IpAddr;
 use manylane_net::fib::{EditError, NextHopId};
 use manylane_net::neighbour::{Action, Header, Key, Rewrite};
 use manylane_net::nexthop::dst::{Facts, Flags};
+use manylane_net::nexthop::ids::{NEIGHBOUR, neighbour_id};
 use manylane_net::wire::ethernet::{Tags, ether_type};
 
-use super::{Effects, NEIGHBOUR, Routing, RoutingError, host, is_link_local, neighbour_id};
+use super::connected::{host, is_link_local};
+use super::{Effects, Routing, RoutingError};
 use manylane_worker::Order;
 
 impl Routing {

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use manylane_net::fib::NextHopId;
 use manylane_net::neighbour::Key;
+use manylane_net::nexthop::ids::group_id;
 use manylane_net::nexthop::{BUCKETS, GroupId, Member};
 
-use super::{Effects, Routing, RoutingError, group_id};
+use super::{Effects, Routing, RoutingError};
 use crate::config::Hop;
 
 /// A member of a group, as it is shown.

@@ -6,8 +6,10 @@ use manylane_frame::vocabulary::PortId;
 use manylane_net::neighbour::{
     Claim, Conflicts, DuplicateDetection, Key, OwnAction, OwnAddress, OwnTable,
 };
+use manylane_net::nexthop::ids::{BLACKHOLE, LOCAL, fixed_id};
 
-use super::{BLACKHOLE, Effects, LOCAL, RoutedPort, Routing, fixed_id, host, is_link_local};
+use super::connected::{host, is_link_local};
+use super::{Effects, RoutedPort, Routing};
 use manylane_worker::Order;
 
 impl Routing {

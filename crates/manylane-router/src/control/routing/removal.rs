@@ -6,8 +6,9 @@ use manylane_frame::vocabulary::PortId;
 use manylane_net::fib::{IpPrefix, NextHopId};
 use manylane_net::neighbour::Key;
 use manylane_net::nexthop::NextHop;
+use manylane_net::nexthop::ids::{BLACKHOLE, LOCAL, fixed_id};
 
-use super::{BLACKHOLE, Effects, Going, LOCAL, Routing, fixed_id};
+use super::{Effects, Going, Routing};
 
 impl Routing {
     /// Removes all routes and neighbours of a port, as a kernel does whose interface goes: packets take less

@@ -7,13 +7,16 @@ mod removal;
 use std::net::Ipv6Addr;
 
 use manylane_frame::vocabulary::Offload;
+use manylane_net::fib::{Ipv4Prefix, Ipv6Prefix};
 use manylane_net::forward::Ipv4Interface;
 use manylane_net::neighbour::{AdjacencyState, Header, Kind, Rewrite, State};
+use manylane_net::nexthop::NextHop;
+use manylane_net::nexthop::ids::{BLACKHOLE, fixed_id};
 use manylane_net::wire::ethernet::Mac;
-use manylane_sync::rcu::{Index, Reader};
+use manylane_sync::rcu::{Domain, Index, Reader};
 
 use super::*;
-use crate::config::{Hop, Prefix};
+use crate::config::{Hop, Prefix, Route, RouteTarget};
 
 /// Routing with two ports, and a worker that reads.
 struct Bed {

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use manylane_net::fib::EditError;
 use manylane_net::neighbour::Key;
+use manylane_net::nexthop::ids::{group_id, neighbour_id};
 use manylane_net::nexthop::{GroupId, Member};
 
-use super::{Effects, Going, Routing, RoutingError, group_id, neighbour_id, prefix_of};
+use super::routes::prefix_of;
+use super::{Effects, Going, Routing, RoutingError};
 use crate::config::{Hop, Route, RouteTarget, StaticNeighbour};
 
 impl Routing {
