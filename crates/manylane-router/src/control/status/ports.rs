@@ -1,4 +1,4 @@
-//! What is shown of ports and sub-interfaces and does not change.
+//! Ports and sub-interfaces, as they are shown: what does not change of them, and their counters.
 
 use manylane_frame::vocabulary::PortId;
 use manylane_io::bpf::Mode;
@@ -9,7 +9,10 @@ use super::{Status, unpoisoned};
 use crate::config::{Faults, Vlan};
 use crate::control::open::{Device, OpenPort};
 use crate::control::routing::Routing;
-use manylane_api::{ApiError, PortState, PortStatus, SetError, VlanStatus};
+use manylane_api::{
+    ApiError, CopyStatus, FaultStatus, PortState, PortStatus, SetError, VlanStatus,
+};
+use manylane_worker::stats::PortCount;
 
 /// What does not change about a port.
 pub(super) struct ShownPort {
@@ -121,6 +124,79 @@ pub(super) fn shown_ports(ports: &[OpenPort], routing: &Routing) -> Vec<ShownPor
 }
 
 impl Status {
+    /// What is shown of one port.
+    pub(super) fn port(&self, id: PortId, port: &ShownPort) -> PortStatus {
+        let state = unpoisoned(&self.steering).port_state(id);
+        PortStatus {
+            port: id.0,
+            name: port.name.clone(),
+            driver: port.driver.into(),
+            chosen: port.chosen.map(Into::into),
+            interface: port.interface.clone(),
+            mac: port.mac.to_string(),
+            mtu: port.mtu,
+            state,
+            link_up: self.is_up(id, port),
+            mode: port.mode.map(Into::into),
+            zero_copy: port.zero_copy,
+            frames_max: port.frames_max,
+            single_because: port.single_because.clone(),
+            queues: port.queues,
+            addresses: port.addresses.clone(),
+            checksum: if port.repair { "repair" } else { "trust" }.into(),
+            received: self.port_sum(id, PortCount::Received),
+            received_bytes: self.port_sum(id, PortCount::ReceivedBytes),
+            transmitted: self.port_sum(id, PortCount::Sent),
+            transmitted_bytes: self.port_sum(id, PortCount::SentBytes),
+            lost_ring_full: self.port_sum(id, PortCount::LostRingFull),
+            lost_no_buffer: self.port_sum(id, PortCount::LostNoBuffer),
+            lost_invalid: self.port_sum(id, PortCount::LostInvalid),
+            lost_transmit: self.port_sum(id, PortCount::LostTransmit),
+            segments_cut: self.port_sum(id, PortCount::SegmentsCut),
+            checksums_completed: self.port_sum(id, PortCount::ChecksumsCompleted),
+            chains_joined: self.port_sum(id, PortCount::ChainsJoined),
+            dropped: self.drops_of(id),
+            faults: port.has_faults.then(|| self.faults(id)),
+            copies: port.has_copies.then(|| self.copies(id)),
+            vlan: port.vlan.clone(),
+        }
+    }
+
+    /// Whether the port's device is up and has a carrier; memory always has.
+    fn is_up(&self, id: PortId, port: &ShownPort) -> bool {
+        if unpoisoned(&self.routing).is_removed(id) {
+            return false;
+        }
+        let (Some(interface), Some(netlink)) = (&port.interface, &self.netlink) else {
+            return true;
+        };
+        let link = unpoisoned(netlink).link(interface);
+        link.is_ok_and(|link| link.is_up && link.is_running)
+    }
+
+    fn faults(&self, port: PortId) -> FaultStatus {
+        let sum = |what| self.port_sum(port, what);
+        FaultStatus {
+            dropped: sum(PortCount::FaultsDropped),
+            duplicated: sum(PortCount::FaultsDuplicated),
+            corrupted: sum(PortCount::FaultsCorrupted),
+            delayed: sum(PortCount::FaultsDelayed),
+            reordered: sum(PortCount::FaultsReordered),
+            hold_full: sum(PortCount::FaultsHoldFull),
+            no_frame: sum(PortCount::FaultsNoFrame),
+        }
+    }
+
+    fn copies(&self, port: PortId) -> CopyStatus {
+        let sum = |what| self.port_sum(port, what);
+        CopyStatus {
+            copied: sum(PortCount::Copied),
+            no_frame: sum(PortCount::CopiesNoFrame),
+            unfit: sum(PortCount::CopiesUnfit),
+            refused: sum(PortCount::CopiesRefused),
+        }
+    }
+
     /// Begins to remove a port, unless something else is on it.
     pub(super) fn begin_removal(&self, name: &str) -> Result<PortStatus, SetError> {
         let of_name = |(_, port): &(PortId, &ShownPort)| port.name == name;
