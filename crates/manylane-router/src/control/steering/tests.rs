@@ -3,6 +3,7 @@
 use manylane_io::eventfd::EventFd;
 use manylane_sync::doorbell::Doorbell;
 
+use super::load::REBALANCE_INTERVAL;
 use super::*;
 use crate::config::Environment;
 use manylane_api::WorkerState;
