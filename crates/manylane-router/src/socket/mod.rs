@@ -14,15 +14,15 @@
 //! | file            | what                                                                            |
 //! |-----------------|---------------------------------------------------------------------------------|
 //! | `packet_socket` | [`PacketSocket`]: open, bind, filter, ring, fanout, receive, send, statistics    |
-//! | `sockets`       | [`Sockets`]: the table's one writer, rings that are used again, bounds          |
+//! | `sockets`       | [`Sockets`]: the table's one writer, and what sockets share                     |
+//! | `sockets/rings` | rings: made, paid for out of one bound, used again                              |
+//! | `sockets/groups` | fanout groups: sockets that share what arrives                                 |
 //! | `endpoint`      | a socket without its reading end, which may be in another process              |
 //! | `registry`      | the sockets that are open, for the API                                          |
 //! | `remote`        | sockets of other processes: the thread that serves them                         |
-//! | `client`        | the other processes' side                                                       |
-//! | `target`        | what a hook wants, and which socket receives it                                  |
-//! | `fanout`        | which member of a group is given a packet                                       |
-//! | `inject`        | packets to send, from sockets to a worker                                       |
-//! | `worker/tap.rs` | the workers' side                                                               |
+//!
+//! What a hook wants, which member of a group is given a packet, and packets to send are `manylane_worker::hooks`; the
+//! workers' side is `worker/observers.rs`, the other processes' `manylane-client`.
 //!
 //! Where a packet is seen (`Point`):
 //!

@@ -1,0 +1,107 @@
+//! Rings of sockets: made, paid for out of one bound, and used again.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use manylane_io::eventfd::EventFd;
+use manylane_io::packet_ring::{Readers, RingConfig, create_shared, lanes};
+use manylane_sync::counters::SharedCount;
+use manylane_sync::doorbell::Doorbell;
+use manylane_worker::hooks::{Bell, Charge, Lanes};
+
+use super::Sockets;
+use crate::socket::{RING, SocketError};
+
+/// What sockets in process are read by.
+pub(in crate::socket) struct Ring {
+    pub lanes: Arc<Lanes>,
+    pub readers: Readers,
+}
+
+impl Sockets {
+    /// A ring of a socket in another process, and its memfd. A thread that sleeps by `bell` wakes the reader.
+    pub(in crate::socket) fn make_shared(
+        &self,
+        config: &RingConfig,
+        bell: &Arc<Doorbell<EventFd>>,
+    ) -> Result<(Arc<Lanes>, OwnedFd), SocketError> {
+        let charge = self.charge(self.ring_bytes(config)?)?;
+        let (memfd, of) =
+            create_shared(config, self.0.workers as u32).map_err(SocketError::Ring)?;
+        let (bell, stale) = (Bell::Thread(bell.clone()), SharedCount::default());
+        Ok((Arc::new(Lanes { of: of.into(), bell, charge, stale }), memfd))
+    }
+
+    /// Lanes of `config`, one for each worker, whose reading end is in this process.
+    pub(in crate::socket) fn make_ring(&self, config: RingConfig) -> Result<Ring, SocketError> {
+        let workers = self.0.workers as u32;
+        let charge = self.charge(config.bytes(workers).map_err(SocketError::Ring)?)?;
+        let (of, readers) = lanes(&config, workers).map_err(SocketError::Ring)?;
+        let bell = Bell::Reader(EventFd::open().map_err(SocketError::Wake)?);
+        Ok(Ring {
+            lanes: Arc::new(Lanes { of: of.into(), bell, charge, stale: SharedCount::default() }),
+            readers,
+        })
+    }
+
+    /// What the ring of a socket takes.
+    pub(in crate::socket) fn ring_bytes(&self, config: &RingConfig) -> Result<u64, SocketError> {
+        config.bytes(self.0.workers as u32).map_err(SocketError::Ring)
+    }
+
+    /// Takes `bytes` from what rings may have, until the charge is dropped.
+    pub(in crate::socket) fn charge(&self, bytes: u64) -> Result<Charge, SocketError> {
+        let max = self.0.limits.memory_max;
+        let charge = Charge::new(bytes, &self.0.memory);
+        if self.0.memory.load() > max {
+            // Spare rings give way.
+            let spare = std::mem::take(&mut self.lock().spare);
+            drop(spare);
+        }
+        let after = self.0.memory.load();
+        match after <= max {
+            true => Ok(charge),
+            false => Err(SocketError::Memory {
+                wanted: bytes,
+                left: max.saturating_sub(after.saturating_sub(bytes)),
+            }),
+        }
+    }
+
+    /// A ring as every socket has at first, and that it is to be put back.
+    pub(super) fn ring(&self) -> Result<(Ring, bool), SocketError> {
+        let mut control = self.lock();
+        control.hooks.reclaim();
+        // The one that was put back first: workers have let go of it, most likely.
+        let (spare, others) = (control.spare.pop_front(), control.spare.len());
+        drop(control);
+        let Some(mut ring) = spare else { return Ok((self.make_ring(RING)?, true)) };
+        let lanes = Arc::get_mut(&mut ring.lanes);
+        if lanes.is_some_and(|lanes| ring.readers.recycle(&mut lanes.of, RING.retire_ns)) {
+            return Ok((ring, true));
+        }
+        if others < SPARE
+            && let Ok(new) = self.make_ring(RING)
+        {
+            self.lock().spare.push_front(ring);
+            return Ok((new, true));
+        }
+        // The ring can be used at once, too: what a worker still writes carries a generation that is no other's. Of
+        // what it counts, a block may be the former socket's.
+        for reader in &mut *ring.readers {
+            for _ in 0..RING.blocks {
+                drop(reader.borrow());
+            }
+        }
+        Ok((ring, true))
+    }
+
+    pub(in crate::socket) fn put_back(&self, ring: Ring, spare: bool) {
+        if spare {
+            self.lock().spare.push_back(ring);
+        }
+    }
+}
+
+/// Rings that are there while workers let go of one.
+const SPARE: usize = 8;
