@@ -6,7 +6,8 @@ use manylane_io::port::pcap::{self, FileConfig, Opened, PcapConfig, Writer, wall
 use manylane_io::port::{Receiver, Transmitter, fault, tee};
 use manylane_net::wire::ethernet::Mac;
 
-use super::{Device, Halves, OpenPort, PortError, ROUTER, count_ended, facts, memory_mac};
+use super::memory::{ROUTER, memory_mac};
+use super::{Device, Halves, OpenPort, PortError, count_ended, facts};
 use crate::config::{ChecksumPolicy, MEMORY_MTU, PcapPort, Port, Tee};
 use manylane_worker::Clock;
 use manylane_worker::stats::Stats;
