@@ -10,6 +10,7 @@ use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::{Group, Watch};
 use manylane_net::transit::TransitMut;
 use manylane_sync::rcu::Domain;
+use manylane_sync::words::Words;
 
 use super::{Counts, Thread, Todo};
 use crate::accelerator::flows::Sampler;
@@ -34,29 +35,38 @@ impl Thread {
         tables::check_names(&options.interfaces)?;
         tables::check_tiers(&options)?;
         tables::check_workers(&options)?;
-        let open = || Netlink::open().map_err(AccelerateError::Netlink);
         // Subscribed before anything is read: what changes from here on is heard.
         let watch = Watch::open(&Group::ALL, RECEIVE_BUFFER).map_err(AccelerateError::Netlink)?;
         let gate = Gate::open(programs_of_others()).map_err(AccelerateError::Gate)?;
-        let mut netlink = open()?;
+        let mut netlink = Netlink::open().map_err(AccelerateError::Netlink)?;
         let links = netlink.dump_links().map_err(AccelerateError::Netlink)?;
         tables::all_there(&links, &options.interfaces)?;
+        let mut thread = Thread::build(options, doorbell, (watch, gate, netlink))?;
+        // The first turn reads all, the next ones hear what was said meanwhile: then the tables are true, and the
+        // gate can judge.
+        while thread.lease.renewals() == 0 || thread.todo.judge {
+            if !thread.turn()? {
+                thread.sleep(false);
+            }
+        }
+        Ok(thread)
+    }
 
-        let (sizes, memory) = tables::sizes(options.routes);
-        let (mut fast, memory) = IngressProgram::load(&memory)
-            .map(|(fast, maps)| (fast, tables::memory(maps)))
-            .map_err(AccelerateError::Program)?;
+    /// Loads the program, and puts the thread together: nothing is read yet, nor written.
+    fn build(
+        options: Options,
+        doorbell: Arc<EventFd>,
+        (watch, gate, netlink): (Watch, Gate, Netlink),
+    ) -> Result<Thread, AccelerateError> {
         // One place for the programs' proxy, one for the API's `why`,
         // and one for each worker.
         let worker_options = worker_options(&options);
         let domain = Domain::new(2 + worker_options.workers);
         let proxy = domain.proxy().expect("the domain has two places");
         let reader = domain.register().expect("the domain has two places");
-        let control = memory.control.reader();
-        let mut writer = TransitMut::new(memory, domain.clone(), &sizes);
         // The standard library's keys are the kernel's random numbers.
         let seed = RandomState::new().hash_one(0);
-        writer.set_seed(seed);
+        let (mut fast, writer, control) = load(&options, &domain, seed)?;
         let transit = writer.reader();
         let reclaim = Reclaim::start(fast.grace(), proxy, doorbell.clone());
         let reclaim = reclaim.map_err(refused("a thread"))?;
@@ -86,12 +96,12 @@ impl Thread {
             seed,
             control,
             (counters, sampler),
-            open()?,
+            Netlink::open().map_err(AccelerateError::Netlink)?,
             (reader, transit),
             asked,
         )
         .map_err(AccelerateError::Netlink)?;
-        let mut thread = Thread {
+        Ok(Thread {
             mirror: Mirror::new(writer, mirror::Limits::default()),
             ports,
             tiers: Tiers::new(in_driver, worker_context),
@@ -114,16 +124,23 @@ impl Thread {
             next_poll: Instant::now(),
             next_confirm: Instant::now(),
             counts: Counts::default(),
-        };
-        // The first turn reads all, the next ones hear what was said meanwhile: then the tables are true, and the
-        // gate can judge.
-        while thread.lease.renewals() == 0 || thread.todo.judge {
-            if !thread.turn()? {
-                thread.sleep(false);
-            }
-        }
-        Ok(thread)
+        })
     }
+}
+
+/// The program, and the writer of the tables that it maps, with the words that both read.
+fn load(
+    options: &Options,
+    domain: &Domain,
+    seed: u64,
+) -> Result<(IngressProgram, TransitMut, Words<u64>), AccelerateError> {
+    let (sizes, memory) = tables::sizes(options.routes);
+    let (program, maps) = IngressProgram::load(&memory).map_err(AccelerateError::Program)?;
+    let memory = tables::memory(maps);
+    let control = memory.control.reader();
+    let mut writer = TransitMut::new(memory, domain.clone(), &sizes);
+    writer.set_seed(seed);
+    Ok((program, writer, control))
 }
 
 /// What the kernel keeps of its events for us: some 60,000 of them.
