@@ -38,7 +38,7 @@ fn router(source: Arc<dyn Accelerated>) -> Router {
 }
 
 fn routes() -> Routes<dyn Accelerated> {
-    let mut routes = Routes::<dyn Accelerated>::new("manylane accelerate")
+    let routes = Routes::<dyn Accelerated>::new("manylane accelerate")
         .one("/v1/daemon", "The accelerator itself.", &[], |s| Ok(s.daemon()))
         .list(
             "/v1/accelerate/ports",
@@ -78,6 +78,11 @@ fn routes() -> Routes<dyn Accelerated> {
         })
         .at(HttpMethod::Get, METRICS, metrics::answer(metrics::accelerator), metrics::told())
         .at(HttpMethod::Get, page::PAGE, page::answer(), page::told());
+    with_arguments(routes)
+}
+
+/// The questions that take something, and the one edit.
+fn with_arguments(mut routes: Routes<dyn Accelerated>) -> Routes<dyn Accelerated> {
     let flows_schema =
         Sent::Json("Flows, with the tier that forwards each.", routes.schema::<AcceleratedFlows>());
     let why_schema =
