@@ -90,26 +90,8 @@ pub(super) fn icmpv6(text: &mut String, carrier: &Carrier<'_>) -> fmt::Result {
             write!(text, "echo reply, id {}, seq {}", echo.id, echo.seq)?;
         }
         Icmpv6Type::DestinationUnreachable(why) => {
-            let quoted = Quoted::of(payload);
-            let to = &quoted.destination;
             text.push_str("destination unreachable, ");
-            match why {
-                icmpv6::DestUnreachableCode::NoRoute => write!(text, "unreachable route {to}")?,
-                icmpv6::DestUnreachableCode::Prohibited => {
-                    write!(text, "unreachable prohibited {to}")?
-                }
-                icmpv6::DestUnreachableCode::BeyondScope => {
-                    write!(text, "beyond scope {to}, source address {}", quoted.source)?
-                }
-                icmpv6::DestUnreachableCode::Address => write!(text, "unreachable address {to}")?,
-                icmpv6::DestUnreachableCode::Port => {
-                    write!(text, "unreachable port, {to} {quoted}")?
-                }
-                icmpv6::DestUnreachableCode::SourceAddressFailedPolicy => {
-                    write!(text, "source address failed policy, {to}")?;
-                }
-                icmpv6::DestUnreachableCode::RejectRoute => write!(text, "reject route to {to}")?,
-            }
+            unreachable_icmpv6(text, why, &Quoted::of(payload))?;
         }
         Icmpv6Type::PacketTooBig { mtu } => write!(text, "packet too big, mtu {mtu}")?,
         Icmpv6Type::TimeExceeded(icmpv6::TimeExceededCode::HopLimitExceeded) => {
@@ -157,6 +139,26 @@ pub(super) fn icmpv6(text: &mut String, carrier: &Carrier<'_>) -> fmt::Result {
         },
     }
     write!(text, ", length {}", carrier.len)
+}
+
+fn unreachable_icmpv6(
+    text: &mut String,
+    why: icmpv6::DestUnreachableCode,
+    quoted: &Quoted,
+) -> fmt::Result {
+    use icmpv6::DestUnreachableCode as Why;
+    let to = &quoted.destination;
+    match why {
+        Why::NoRoute => write!(text, "unreachable route {to}"),
+        Why::Prohibited => write!(text, "unreachable prohibited {to}"),
+        Why::BeyondScope => {
+            write!(text, "beyond scope {to}, source address {}", quoted.source)
+        }
+        Why::Address => write!(text, "unreachable address {to}"),
+        Why::Port => write!(text, "unreachable port, {to} {quoted}"),
+        Why::SourceAddressFailedPolicy => write!(text, "source address failed policy, {to}"),
+        Why::RejectRoute => write!(text, "reject route to {to}"),
+    }
 }
 
 fn address(bytes: &[u8], at: usize) -> Option<Ipv6Addr> {
