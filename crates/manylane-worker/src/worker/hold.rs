@@ -116,20 +116,29 @@ impl Work {
             }
             Err(frame) => return self.drop_frame(turn.guard, frame, DropReason::HoldFull),
         }
-        // All that is held was looked up at one generation, or is to be looked up again.
-        if self.state.awaited.is_empty()
-            || (self.state.batch_generation.wrapping_sub(self.state.held_generation) as i32) < 0
-        {
-            self.state.held_generation = self.state.batch_generation;
-        }
+        self.note_held_generation();
         self.note_awaited(turn, key, dst, requested_ns);
-        // The verdict is as old as the batch. If the neighbour has answered since, frames behind this
-        // one may have a verdict to leave: then this one leaves now, behind those held before (I3).
+        self.release_if_answered(turn, key, slot);
+    }
+
+    /// Releases a packet that was just held, if its neighbour has answered since the verdict, which is as old as the
+    /// batch: frames behind the packet may have a verdict to leave. Then the packet leaves now, behind those held
+    /// before (I3).
+    fn release_if_answered(&mut self, turn: Turn<'_>, key: Key, slot: Option<u32>) {
         if !self.is_waiting(turn.guard, key, slot) {
             match self.is_current(self.state.held_generation) {
                 true => _ = self.release(turn, key),
                 false => _ = self.reroute_held(turn, Vec::new()),
             }
+        }
+    }
+
+    /// Notes the generation of a packet that is now held: all held packets were looked up at one generation, or are to
+    /// be looked up again.
+    fn note_held_generation(&mut self) {
+        let State { awaited, batch_generation, held_generation, .. } = &mut self.state;
+        if awaited.is_empty() || (batch_generation.wrapping_sub(*held_generation) as i32) < 0 {
+            *held_generation = *batch_generation;
         }
     }
 

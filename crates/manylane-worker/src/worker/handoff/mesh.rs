@@ -33,38 +33,9 @@ impl Mesh {
         limits: &Words<u32>,
     ) -> Mesh {
         let workers = bells.len();
-        let capacity = capacity.next_power_of_two();
-        let mut completions: Vec<_> =
-            (0..workers).map(|_| Completions::new(workers as u16)).collect();
-        let mut inbound: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
         let release_requests = ReleaseRequests::new(workers);
-        let mut receivers = Vec::new();
-        for receiver in 0..workers {
-            let (outgoing, incoming) = pair();
-            completions[receiver].connect(receiver as u16, incoming);
-            let mut steering =
-                Steering::new(map.clone(), workers as u16, receiver as u16, outgoing);
-            let mut outbound = Vec::new();
-            for worker in 0..workers {
-                if worker == receiver || !receives[receiver] {
-                    outbound.push(None);
-                    inbound[worker].push(None);
-                    continue;
-                }
-                let (outgoing, incoming) = pair();
-                steering.connect(worker as u16, outgoing);
-                completions[worker].connect(receiver as u16, incoming);
-                let (producer, consumer) = ring(capacity);
-                let surplus = Arc::new(SharedCount::default());
-                inbound[worker].push(Some(Inbound {
-                    ring: consumer,
-                    surplus: surplus.clone(),
-                    prefetched: 0,
-                }));
-                outbound.push(Some(Outbound::new(producer, capacity, surplus, &bells[worker])));
-            }
-            receivers.push((steering, outbound));
-        }
+        let Rings { receivers, completions, inbound } =
+            Rings::connect(receives, capacity.next_power_of_two(), bells, map);
         let order = OrderSample::new();
         let ends = receivers.into_iter().zip(completions).zip(inbound).enumerate();
         let ends = ends.map(|(own, (((steering, outbound), completions), inbound))| {
@@ -106,5 +77,57 @@ impl Mesh {
             (handoff, reader)
         });
         Mesh { ends: ends.collect() }
+    }
+}
+
+/// The ends of every ring, by the worker that has each.
+struct Rings {
+    /// By worker: how it steers what it receives, and the ring to each other worker.
+    receivers: Vec<(Steering, Vec<Option<Outbound>>)>,
+    /// By worker.
+    completions: Vec<Completions>,
+    /// By worker: the ring from each other worker.
+    inbound: Vec<Vec<Option<Inbound>>>,
+}
+
+impl Rings {
+    fn connect(
+        receives: &[bool],
+        capacity: usize,
+        bells: &[Arc<Doorbell<EventFd>>],
+        map: &MapReader,
+    ) -> Rings {
+        let workers = bells.len();
+        let mut completions: Vec<_> =
+            (0..workers).map(|_| Completions::new(workers as u16)).collect();
+        let mut inbound: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
+        let mut receivers = Vec::new();
+        for receiver in 0..workers {
+            let (outgoing, incoming) = pair();
+            completions[receiver].connect(receiver as u16, incoming);
+            let mut steering =
+                Steering::new(map.clone(), workers as u16, receiver as u16, outgoing);
+            let mut outbound = Vec::new();
+            for worker in 0..workers {
+                if worker == receiver || !receives[receiver] {
+                    outbound.push(None);
+                    inbound[worker].push(None);
+                    continue;
+                }
+                let (outgoing, incoming) = pair();
+                steering.connect(worker as u16, outgoing);
+                completions[worker].connect(receiver as u16, incoming);
+                let (producer, consumer) = ring(capacity);
+                let surplus = Arc::new(SharedCount::default());
+                inbound[worker].push(Some(Inbound {
+                    ring: consumer,
+                    surplus: surplus.clone(),
+                    prefetched: 0,
+                }));
+                outbound.push(Some(Outbound::new(producer, capacity, surplus, &bells[worker])));
+            }
+            receivers.push((steering, outbound));
+        }
+        Rings { receivers, completions, inbound }
     }
 }
