@@ -10,6 +10,7 @@
 //!
 //! Only [`programs`] has `unsafe`: it gives the kernel addresses (bpf(2)) and maps what programs read.
 #![deny(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 #[cfg(test)]
 #[macro_use]

@@ -67,6 +67,7 @@
 //!
 //! Only the control thread answers, so no request can make a worker wait.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 #[cfg(test)]
 #[macro_use]

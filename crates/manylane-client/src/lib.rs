@@ -40,6 +40,7 @@
 //! socket's file says which users may connect (its owner and the group `manylane-capture`), within the bounds of `[sockets]`.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 #[cfg(test)]
 #[macro_use]

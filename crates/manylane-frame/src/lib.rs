@@ -13,6 +13,8 @@
 //! [`Frame`] can be neither copied nor cloned and dropping one is counted as a leak. And the frames'
 //! half of **I2**: a region's frames add up over their holders at any quiescent moment.
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
+
 pub mod batch;
 pub mod frame;
 pub mod mapping;

@@ -41,6 +41,7 @@
 //!
 //! Demo, tests and bench build networks with this crate; it knows daemons as processes and by their API only.
 #![deny(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 pub mod accelerated;
 pub mod config;

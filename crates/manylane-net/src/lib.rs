@@ -16,6 +16,7 @@
 //! [`manylane_sync`]. No room makes a system call, starts a thread or reads a clock: time is an argument. Workers call
 //! `forward`, one engine each; the control thread writes the tables.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 pub mod fib;
 pub mod filter;

@@ -11,6 +11,7 @@
 //!
 //! [`control::Daemon`] puts a router together and takes it apart again.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 #[cfg(test)]
 #[macro_use]

@@ -21,6 +21,7 @@
 // Clippy's `disallowed-types` knows a type by its definition, not by the path that names it. In this crate,
 // `tests/tidy.rs` enforces the use of `primitive`.
 #![allow(clippy::disallowed_types)]
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 pub mod blocks;
 mod cache;

@@ -11,6 +11,7 @@
 //! The control thread that feeds workers is `manylane-router`'s. This crate uses no crate but those below it, and no
 //! `unsafe`.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 pub mod hooks;
 pub mod recorder;

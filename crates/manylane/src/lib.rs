@@ -13,6 +13,7 @@
 //! The daemons are in crates of their own: `manylane run` is [`manylane_router`], `manylane accelerate` is
 //! [`manylane_accelerate`]. Programs that embed a forwarder use those crates, not this one.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 #[cfg(test)]
 #[macro_use]

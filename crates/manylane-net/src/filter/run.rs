@@ -30,6 +30,7 @@ impl<R: Fn(usize, &mut [u8]) -> usize> Bytes<'_, R> {
 /// A program ends since it goes forward only. An index is outside of it in one case, a condition that leads
 /// to `ret #0` (`op::shorten`), so that the question which safe code has to ask is one that has an answer.
 #[inline(never)] // One copy for each kind of packet, not for each caller.
+#[expect(clippy::too_many_lines, reason = "an interpreter: an arm for each operation")]
 pub(super) fn run<const CELLS: usize, R>(ops: &[Op], first: &[u8], len: u32, rest: R) -> u32
 where
     R: Fn(usize, &mut [u8]) -> usize,
