@@ -30,22 +30,11 @@ impl Status {
                 NextHop::Group(id) => groups.get(&id).map(|group| group.iter().map(of_member)),
                 _ => None,
             };
-            let (kind, via, port) = match next_hop {
-                NextHop::Via(Key { port, addr }) => {
-                    (RouteKind::Via, Some(addr.to_string()), Some(port))
-                }
-                NextHop::Group(_) => (RouteKind::Group, None, None),
-                NextHop::Connected(port) if on_link.contains(&prefix) => {
-                    (RouteKind::OnLink, None, Some(port))
-                }
-                NextHop::Connected(port) => (RouteKind::Connected, None, Some(port)),
-                NextHop::Local => (RouteKind::Local, None, None),
-                NextHop::Blackhole => (RouteKind::Blackhole, None, None),
-                NextHop::Prohibit => (RouteKind::Prohibit, None, None),
-                NextHop::Broadcast => (RouteKind::Broadcast, None, None),
-                NextHop::Unreachable | NextHop::None | NextHop::Kernel => {
-                    (RouteKind::Unreachable, None, None)
-                }
+            let kind = kind(next_hop, || on_link.contains(&prefix));
+            let (via, port) = match next_hop {
+                NextHop::Via(Key { port, addr }) => (Some(addr.to_string()), Some(port)),
+                NextHop::Connected(port) => (None, Some(port)),
+                _ => (None, None),
             };
             let group = members.into_iter().flatten().collect();
             RouteStatus { prefix, kind, via, port: port.map(|port| self.name(port)), group }
@@ -58,20 +47,25 @@ impl Status {
         let on_link = unpoisoned(&self.on_link).clone();
         let routing = unpoisoned(&self.routing);
         for (prefix, next_hop) in routing.routes() {
-            let kind = match next_hop {
-                NextHop::Via(_) => RouteKind::Via,
-                NextHop::Group(_) => RouteKind::Group,
-                // The one kind for which a prefix is put into words: its routes are as many as the interfaces.
-                NextHop::Connected(_) if on_link.contains(&prefix.to_string()) => RouteKind::OnLink,
-                NextHop::Connected(_) => RouteKind::Connected,
-                NextHop::Local => RouteKind::Local,
-                NextHop::Blackhole => RouteKind::Blackhole,
-                NextHop::Prohibit => RouteKind::Prohibit,
-                NextHop::Broadcast => RouteKind::Broadcast,
-                NextHop::Unreachable | NextHop::None | NextHop::Kernel => RouteKind::Unreachable,
-            };
+            let kind = kind(next_hop, || on_link.contains(&prefix.to_string()));
             *kinds.entry(kind).or_default() += 1;
         }
         kinds
+    }
+}
+
+/// The kind of a route, by its next hop. Only connected routes, which are as many as the interfaces, call `is_on_link`:
+/// it may have to put a prefix into words.
+fn kind(next_hop: NextHop<Key>, is_on_link: impl Fn() -> bool) -> RouteKind {
+    match next_hop {
+        NextHop::Via(_) => RouteKind::Via,
+        NextHop::Group(_) => RouteKind::Group,
+        NextHop::Connected(_) if is_on_link() => RouteKind::OnLink,
+        NextHop::Connected(_) => RouteKind::Connected,
+        NextHop::Local => RouteKind::Local,
+        NextHop::Blackhole => RouteKind::Blackhole,
+        NextHop::Prohibit => RouteKind::Prohibit,
+        NextHop::Broadcast => RouteKind::Broadcast,
+        NextHop::Unreachable | NextHop::None | NextHop::Kernel => RouteKind::Unreachable,
     }
 }
