@@ -161,20 +161,9 @@ pub fn close(
             0
         }
         Device::AfXdp { port, .. } => {
-            let receivers = receivers.into_iter().filter_map(|receiver| match receiver {
-                Receiver::AfXdp(queue) => Some(*queue),
-                _ => None,
-            });
-            let transmitters =
-                transmitters.into_iter().filter_map(|transmitter| match transmitter {
-                    Transmitter::AfXdp(queue) => Some(*queue),
-                    _ => None,
-                });
-            let (receivers, transmitters) = (receivers.collect(), transmitters.collect());
-            let closed = port.close(receivers, transmitters, pool, |fate, meta| {
-                count_ended(stats, id, fate, meta.ingress);
-            });
-            closed.held
+            af_xdp::close_af_xdp(*port, receivers, transmitters, pool, |fate, ingress| {
+                count_ended(stats, id, fate, ingress);
+            })
         }
     }
 }

@@ -1,9 +1,10 @@
-//! Opening ports by AF_XDP.
+//! Opening and closing ports by AF_XDP.
 
+use manylane_frame::Pool;
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId, WorkerId};
 use manylane_io::bpf::{Attach, Mode};
 use manylane_io::port::af_xdp::{AfXdp, AfXdpConfig, Umem};
-use manylane_io::port::{Receiver, Receiving, Transmitter};
+use manylane_io::port::{Fate, Receiver, Receiving, Transmitter};
 use manylane_net::wire::ethernet::Mac;
 
 use super::{Device, Halves, OpenPort, PortError, facts, mtu};
@@ -63,4 +64,25 @@ pub(super) fn open_af_xdp(
     };
     let facts = facts(port, Mac(opened.facts.mac), mtu, &halves);
     Ok((OpenPort { config: port.clone(), facts, repair, owners, device }, halves))
+}
+
+/// Closes a port; `ended` is called for each packet that the kernel had, with the port that received it. Returns how
+/// many frames the kernel keeps.
+pub(super) fn close_af_xdp(
+    port: AfXdp,
+    receivers: Vec<Receiver>,
+    transmitters: Vec<Transmitter>,
+    pool: &mut Pool,
+    mut ended: impl FnMut(Fate, PortId),
+) -> usize {
+    let receivers = receivers.into_iter().filter_map(|receiver| match receiver {
+        Receiver::AfXdp(queue) => Some(*queue),
+        _ => None,
+    });
+    let transmitters = transmitters.into_iter().filter_map(|transmitter| match transmitter {
+        Transmitter::AfXdp(queue) => Some(*queue),
+        _ => None,
+    });
+    let (receivers, transmitters) = (receivers.collect(), transmitters.collect());
+    port.close(receivers, transmitters, pool, |fate, meta| ended(fate, meta.ingress)).held
 }
