@@ -212,6 +212,10 @@ impl Region {
         View { layout: self.layout, region: PhantomData }
     }
 
+    // The methods that follow forward to a view by hand. `Deref` could not: its target cannot name the lifetime of the
+    // borrow, and a `View` is copied, so one of a longer lifetime would outlive the mapping. A target that is not
+    // copied would be reached by reference, which is what a `View` is there to avoid.
+
     /// See [`View::bytes`].
     #[inline(always)]
     pub fn bytes<'a>(&'a self, frame: &'a Frame) -> &'a [u8] {
