@@ -11,8 +11,10 @@ mod fib;
 mod figure;
 mod forward;
 mod histogram;
+#[path = "../../crates/manylane-lab/src/row.rs"]
 mod network;
 mod observation;
+#[path = "../../crates/manylane-lab/src/packet.rs"]
 mod packet;
 mod prelude;
 mod report;
@@ -21,6 +23,7 @@ mod scale;
 mod seed;
 mod tcp;
 mod threads;
+#[path = "../../crates/manylane-lab/src/device.rs"]
 mod traffic;
 mod veth;
 

@@ -20,7 +20,7 @@ mod forward;
 mod neighbour;
 #[path = "../../src/baseline/neighbour.rs"]
 mod old;
-#[path = "../../src/packet.rs"]
+#[path = "../../../crates/manylane-lab/src/packet.rs"]
 mod packet;
 mod protocols;
 #[path = "../../../crates/manylane-lab/src/random.rs"]
