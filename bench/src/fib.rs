@@ -36,9 +36,7 @@ use prefix_trie::PrefixMap;
 
 use crate::baseline::calls;
 use crate::prelude::*;
-use crate::traffic::TARGETS;
-use manylane_lab::prefixes::{Draw, Prefixes};
-use manylane_lab::random::Random;
+use manylane_lab::prefixes::Draw;
 
 /// How fast is the longest match, how large are its tables, and what do updates cost?
 #[derive(Default, clap::Args)]
@@ -168,7 +166,7 @@ impl<F: Family> Lab<F> {
 
     /// What is measured is right: all three agree.
     fn check(&self) -> Result {
-        let reader = self.domain.register().map_err(io::Error::other)?;
+        let reader = self.domain.register()?;
         let mut ids = [0; BATCH];
         for addrs in self.random.chunks(BATCH) {
             F::lookup_batch(&self.fib, reader.guard(), addrs, &mut ids[..addrs.len()]);
@@ -177,7 +175,7 @@ impl<F: Family> Lab<F> {
                 let others = [F::prefix_trie(&self.tries, addr), F::treebitmap(&self.tries, addr)];
                 if [one, others[0], others[1]] != [u32::from(id); 3] {
                     let name = F::NAME;
-                    return Err(io::Error::other(format!("{name}: {id}, {one}, {others:?}")));
+                    return Err(format!("{name}: {id}, {one}, {others:?}").into());
                 }
             }
         }
@@ -370,7 +368,7 @@ macro_rules! family {
             ) -> Result<($writer, Duration)> {
                 let mut writer = <$writer>::new($tables?, domain, Limits::default());
                 let start = Instant::now();
-                writer.load(routes.iter().copied()).map_err(io::Error::other)?;
+                writer.load(routes.iter().copied())?;
                 Ok((writer, start.elapsed()))
             }
 

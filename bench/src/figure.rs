@@ -1,9 +1,10 @@
 //! Figures and how they are printed.
 
-use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::json;
+
+use crate::router::Result;
 
 /// Where figures are printed.
 pub struct Output {
@@ -139,7 +140,7 @@ impl Rounds {
     }
 
     /// Prints all figures. An error names those that fewer than half of the rounds could measure.
-    pub fn print(&self, output: &Output) -> io::Result<()> {
+    pub fn print(&self, output: &Output) -> Result {
         let mut disturbed = Vec::new();
         for Figure { name, unit, values } in &self.0 {
             let runs: Vec<f64> = values.iter().copied().flatten().collect();
@@ -151,10 +152,11 @@ impl Rounds {
         }
         match disturbed[..] {
             [] => Ok(()),
-            _ => Err(io::Error::other(format!(
-                "something else used these cores; too few rounds count of {}",
-                disturbed.join(", ")
-            ))),
+            _ => {
+                let which = disturbed.join(", ");
+                Err(format!("something else used these cores; too few rounds count of {which}")
+                    .into())
+            }
         }
     }
 

@@ -17,13 +17,9 @@ use std::path::PathBuf;
 
 use crate::observation;
 use crate::prelude::*;
-use crate::router::{Lane, Place, no_sinks};
-use crate::traffic::{
-    FRAME_LEN, Head, TARGETS, Target, ground_with_table, head, ipv4_template, ipv6_template,
-    targets, write_ipv4,
-};
-use manylane_lab::prefixes::{Draw, Prefixes};
-use manylane_lab::random::Random;
+use crate::router::{Ground, Lane, Place, by_turns, no_sinks, port};
+use manylane_lab::device::{ipv6_template, targets, write_ipv4};
+use manylane_lab::prefixes::Draw;
 
 /// What does one worker forward between memory ports, with a full table?
 #[derive(clap::Args)]
@@ -60,7 +56,7 @@ pub fn run(plan: &Plan) -> Result {
     let slice = Duration::from_millis(if plan.pace.quick { 20 } else { 400 });
     let runs = plan.pace.rounds(3, 9, 7);
 
-    let ground = ground_with_table(1, FRAMES, &prefixes)?;
+    let ground = Ground::with_table(1, FRAMES, &prefixes)?;
     let row = WordsMut::zeroed(1);
     let mut pool = ground.depot.pool();
     let mut generator =
@@ -97,6 +93,20 @@ pub fn run(plan: &Plan) -> Result {
     }
 }
 
+impl Ground {
+    /// Workers between ports 0 and 1, with a full table over next hops at both.
+    pub fn with_table(workers: usize, frames: u32, prefixes: &Prefixes) -> Result<Ground> {
+        let mut ground = Ground::new(workers, frames, vec![port(0), port(1)])?;
+        let [ipv4, ipv6] = ground.next_hops(by_turns)?;
+        let (mut one, mut other) = (Random(7), Random(7));
+        ground.load(
+            prefixes.ipv4.iter().map(|&prefix| (prefix, ipv4[one.below(ipv4.len())])),
+            prefixes.ipv6.iter().map(|&prefix| (prefix, ipv6[other.below(ipv6.len())])),
+        )?;
+        Ok(ground)
+    }
+}
+
 struct Lab {
     lane: Lane,
     row: WordsMut<u32>,
@@ -116,7 +126,7 @@ impl Lab {
         }
         let ns = start.elapsed().as_nanos() as f64 / frames as f64;
         if self.lane.counts() != before.map(|count| count + frames as u64) {
-            return Err(io::Error::other(format!("{name}: not every frame was forwarded")));
+            return Err(format!("{name}: not every frame was forwarded").into());
         }
         Ok(ns)
     }

@@ -11,11 +11,8 @@ mod fib;
 mod figure;
 mod forward;
 mod histogram;
-#[path = "../../crates/manylane-lab/src/row.rs"]
 mod network;
 mod observation;
-#[path = "../../crates/manylane-lab/src/packet.rs"]
-mod packet;
 mod prelude;
 mod report;
 mod router;
@@ -23,13 +20,12 @@ mod scale;
 mod seed;
 mod tcp;
 mod threads;
-#[path = "../../crates/manylane-lab/src/device.rs"]
-mod traffic;
 mod veth;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use manylane_lab::packet;
 
 use crate::figure::Output;
 

@@ -16,13 +16,15 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 
-use manylane_api::{self, Client, ClientError, Socket, Source, TraceLine, TraceRequest, TraceWhat};
-use manylane_router::config::{Config, Environment};
+use manylane_api::{self, Client, Socket, Source, TraceLine, TraceRequest, TraceWhat};
+use manylane_router::config::Environment;
 use manylane_router::control::Daemon;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
-use crate::prelude::{Duration, Instant, Output, affinity, io, thread};
+use crate::network;
+use crate::prelude::{Arc, Duration, Instant, Output, Result, affinity, io, thread};
+use crate::threads::on_its_own_thread;
 
 const CONFIG: &str = r#"
 [workers]
@@ -73,24 +75,16 @@ const SLICE: Duration = Duration::from_millis(250);
 const INTERVAL_S: f64 = 1.0;
 
 /// Measures and prints; the worker runs on `core`, of these.
-pub fn cost(
-    quick: bool,
-    runs: usize,
-    core: usize,
-    cores: &[usize],
-    output: &Output,
-) -> io::Result<()> {
+pub fn cost(quick: bool, runs: usize, core: usize, cores: &[usize], output: &Output) -> Result {
     // The calling thread has been pinned to `core` before; a new one can have another.
-    let measured = thread::scope(|scope| scope.spawn(|| measure(quick, runs, core, cores)).join());
-    let measured = measured.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-    match measured {
+    match on_its_own_thread(|| measure(quick, runs, core, cores))? {
         Some(percent) => output.figure("observation_cost", "%", &percent),
         None => eprintln!("SKIPPED observation_cost: needs two cores"),
     }
     Ok(())
 }
 
-fn measure(quick: bool, runs: usize, core: usize, cores: &[usize]) -> io::Result<Option<Vec<f64>>> {
+fn measure(quick: bool, runs: usize, core: usize, cores: &[usize]) -> Result<Option<Vec<f64>>> {
     let Some(&away) = cores.iter().find(|away| **away != core) else { return Ok(None) };
     affinity::pin(away)?; // And with this thread those that it starts, but for the worker.
     let pairs = if quick { 1 } else { 8 };
@@ -120,7 +114,7 @@ struct Slice {
 
 struct Lab {
     daemon: Daemon,
-    source: std::sync::Arc<dyn Source>,
+    source: Arc<dyn Source>,
     client: Client,
     stop: oneshot::Sender<()>,
     api: JoinHandle<io::Result<()>>,
@@ -129,15 +123,13 @@ struct Lab {
 
 impl Lab {
     /// The control thread, the API and this thread on one core, the worker on another.
-    fn start(core: usize) -> io::Result<Lab> {
+    fn start(core: usize) -> Result<Lab> {
         let here = Environment::of_this_thread();
-        let environment = Environment { cores: vec![core as u16], ..here };
-        let config = Config::parse(CONFIG, "the bench's own", &environment);
-        let daemon = Daemon::start(config.map_err(io::Error::other)?).map_err(io::Error::other)?;
+        let daemon = network::start(CONFIG, &Environment { cores: vec![core as u16], ..here })?;
         let folder = std::env::temp_dir().join(format!("manylane-bench-{}", std::process::id()));
         fs::create_dir_all(&folder)?;
         let path = folder.join("api.sock");
-        let socket = Socket::bind(&path).map_err(io::Error::other)?;
+        let socket = Socket::bind(&path)?;
         let (stop, stopped) = oneshot::channel();
         let source = daemon.source();
         let served = source.clone();
@@ -150,16 +142,16 @@ impl Lab {
     }
 
     /// What is forwarded in a slice, in which a client queries everything, or nothing.
-    fn slice(&self, asked: bool) -> io::Result<Slice> {
+    fn slice(&self, asked: bool) -> Result<Slice> {
         let (start, before) = (Instant::now(), self.forwarded());
         if asked {
-            self.ask().map_err(io::Error::other)?;
+            self.ask()?;
         }
         thread::sleep((start + SLICE).saturating_duration_since(Instant::now()));
         let frames = self.forwarded() - before;
         let seconds = start.elapsed().as_secs_f64();
         match frames {
-            0 => Err(io::Error::other("observation_cost: nothing was forwarded")),
+            0 => Err("observation_cost: nothing was forwarded".into()),
             _ => Ok(Slice { seconds, rate: frames as f64 / seconds }),
         }
     }
@@ -168,7 +160,7 @@ impl Lab {
         self.source.ledger().transmitted
     }
 
-    fn ask(&self) -> Result<(), ClientError> {
+    fn ask(&self) -> Result {
         for path in PATHS {
             self.client.ask_text(path)?;
         }
@@ -190,16 +182,13 @@ impl Lab {
     }
 
     /// An error where packets are missing.
-    fn stop(self) -> io::Result<()> {
+    fn stop(self) -> Result {
         let _ = self.stop.send(()); // The API ends before only if it fails, as it says then.
         let served = self.api.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let ledger = self.daemon.stop();
+        let ended = network::stop(self.daemon);
         fs::remove_dir_all(&self.folder)?;
         served?;
-        match (ledger.missing, ledger.frames.missing) {
-            (0, 0) => Ok(()),
-            missing => Err(io::Error::other(format!("observation_cost: {missing:?} are missing"))),
-        }
+        ended
     }
 }
 

@@ -2,7 +2,7 @@
 
 pub use std::hint::{black_box, spin_loop};
 pub use std::io;
-pub use std::net::{Ipv4Addr, Ipv6Addr};
+pub use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub use std::sync::{Arc, Mutex, MutexGuard};
 pub use std::thread;
 pub use std::time::{Duration, Instant};
@@ -11,6 +11,12 @@ pub use manylane_frame::vocabulary::PortId;
 pub use manylane_frame::{BATCH_MAX, Batch, Depot, Frame, HEADROOM, Pool, Region, RegionConfig};
 pub use manylane_io::affinity;
 pub use manylane_io::port::memory::{Next, Sink, Source};
+pub use manylane_lab::device::{
+    Arrival, DESTINATION, Device, FRAME_LEN, Head, Reading, Run, Switch, TARGETS, Target, head,
+    ipv4_template,
+};
+pub use manylane_lab::prefixes::Prefixes;
+pub use manylane_lab::random::Random;
 pub use manylane_net::fib::NextHopId;
 pub use manylane_sync::CacheAligned;
 pub use manylane_sync::counters::{CounterReader, Counters, SharedCount};
@@ -21,9 +27,7 @@ pub use manylane_sync::words::{Words, WordsMut};
 pub use manylane_worker::stats::{PortCount, StatsReader};
 pub use manylane_worker::worker::{Clock, Worker};
 
-/// A result of the operating system, unless another error is named.
-pub type Result<T = (), E = io::Error> = std::result::Result<T, E>;
-
 pub use crate::Pace;
 pub use crate::figure::{Output, Rounds, quantile};
+pub use crate::router::{Error, Result};
 pub use crate::threads::{BATCH, Bench, Lap, Share, Slice, Stopping, Watch, lock, ns_of, of};

@@ -1,6 +1,6 @@
 //! The product's workers between ports in memory, as the bench and `bench/counted` put them together.
 
-use std::io;
+use std::error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,6 @@ use manylane_net::forward::{Forwarder, PortFacts};
 use manylane_net::icmp::RateLimit;
 use manylane_net::neighbour::{HoldLimits, HoldQueues, Key};
 use manylane_net::nexthop::ids::neighbour_id;
-use manylane_net::wire::ethernet::Mac;
 use manylane_router::control::routing::{Effects, RoutedPort, Routing, RoutingLimits};
 use manylane_router::socket::{self, SocketLimits, Sockets};
 use manylane_router::trace::Traces;
@@ -28,6 +27,13 @@ use manylane_worker::worker::handoff::limits;
 use manylane_worker::worker::queue_handover::queue_handover;
 use manylane_worker::worker::{Clock, HandOff, Observers, STOP, Work, Worker};
 
+pub use crate::packet::router_mac as mac;
+
+/// An error of anything, in its own words.
+pub type Error = Box<dyn error::Error + Send + Sync>;
+/// A result of a question, unless another error is named.
+pub type Result<T = (), E = Error> = std::result::Result<T, E>;
+
 /// Wakes a worker.
 pub type Bell = Arc<Doorbell<EventFd>>;
 
@@ -35,11 +41,6 @@ pub type Bell = Arc<Doorbell<EventFd>>;
 pub type Hops = [Vec<NextHopId>; 2];
 
 pub const NEXT_HOPS: u32 = 256;
-
-/// A port's address on its link.
-pub const fn mac(port: u16) -> Mac {
-    Mac([2, 0, 0, 0, 0, 0x11 + port as u8])
-}
 
 pub fn port(port: u16) -> RoutedPort {
     let facts = PortFacts {
@@ -66,19 +67,18 @@ pub struct Ground {
 
 impl Ground {
     /// For `workers` workers and one pool more, with room for a full table.
-    pub fn new(workers: usize, frames: u32, ports: Vec<RoutedPort>) -> io::Result<Ground> {
+    pub fn new(workers: usize, frames: u32, ports: Vec<RoutedPort>) -> Result<Ground> {
         let domain = Domain::new(workers);
         let limits =
             RoutingLimits { neighbours_max: 8192, long_ipv4_routes: 65_536, ipv6_routes: 200_000 };
-        let routing = Routing::new(&domain, ports, limits).map_err(io::Error::other)?;
-        let region = Region::new(RegionConfig { frames, frame_size: 2048 });
-        let region = region.map_err(io::Error::other)?;
+        let routing = Routing::new(&domain, ports, limits)?;
+        let region = Region::new(RegionConfig { frames, frame_size: 2048 })?;
         let depot = Depot::new(region, workers + 1).expect("the region is new");
         Ok(Ground { domain, routing, depot, clock: Clock::start() })
     }
 
     /// As [`Ground::new`] with two ports, and a default route of IPv4 to one neighbour.
-    pub fn with_one_route(workers: usize, frames: u32) -> io::Result<Ground> {
+    pub fn with_one_route(workers: usize, frames: u32) -> Result<Ground> {
         let mut ground = Ground::new(workers, frames, vec![port(0), port(1)])?;
         let [hops, _] = ground.next_hops(by_turns)?;
         let everywhere = Ipv4Prefix::containing(Ipv4Addr::UNSPECIFIED, 0).expect("0 is a length");
@@ -87,41 +87,35 @@ impl Ground {
     }
 
     /// [`NEXT_HOPS`] for each family, resolved; `place` says at which port each one is, with which address.
-    pub fn next_hops(&mut self, place: impl Fn(u32) -> (PortId, [u8; 6])) -> io::Result<Hops> {
+    pub fn next_hops(&mut self, place: impl Fn(u32) -> (PortId, [u8; 6])) -> Result<Hops> {
         let mut add = |addr: IpAddr, number| {
             let (port, mac) = place(number);
             self.set_neighbour(port, addr, mac)
         };
         let numbers = 1..=NEXT_HOPS;
         let ipv4 = numbers.clone().map(|n| add(Ipv4Addr::from(0x0a02_0000 + n).into(), n));
-        let ipv4 = ipv4.collect::<io::Result<_>>()?;
+        let ipv4 = ipv4.collect::<Result<_>>()?;
         let first = 0x2001_0db8_0001_u128 << 80 | 0x1000;
         let ipv6 = numbers.map(|n| add(Ipv6Addr::from(first + u128::from(n)).into(), n));
-        Ok([ipv4, ipv6.collect::<io::Result<_>>()?])
+        Ok([ipv4, ipv6.collect::<Result<_>>()?])
     }
 
-    pub fn set_neighbour(
-        &mut self,
-        port: PortId,
-        addr: IpAddr,
-        mac: [u8; 6],
-    ) -> io::Result<NextHopId> {
+    pub fn set_neighbour(&mut self, port: PortId, addr: IpAddr, mac: [u8; 6]) -> Result<NextHopId> {
         let (key, told) = (Key { port, addr }, &mut Effects::default());
-        let slot = self.routing.set_neighbour(key, mac, Duration::ZERO, told);
-        slot.map(neighbour_id).map_err(io::Error::other)
+        Ok(neighbour_id(self.routing.set_neighbour(key, mac, Duration::ZERO, told)?))
     }
 
     pub fn load(
         &mut self,
         ipv4: impl IntoIterator<Item = (Ipv4Prefix, NextHopId)>,
         ipv6: impl IntoIterator<Item = (Ipv6Prefix, NextHopId)>,
-    ) -> io::Result<()> {
-        self.routing.ipv4_mut().load(ipv4).map_err(io::Error::other)?;
-        self.routing.ipv6_mut().load(ipv6).map_err(io::Error::other)?;
+    ) -> Result {
+        self.routing.ipv4_mut().load(ipv4)?;
+        self.routing.ipv6_mut().load(ipv6)?;
         Ok(())
     }
 
-    pub fn lane(&self, place: Place) -> io::Result<Lane> {
+    pub fn lane(&self, place: Place) -> Result<Lane> {
         let Place { id, queues, transmitters, errors, handoff, limits, phase, observers, bell } =
             place;
         let (pool, clock) = (self.depot.pool(), self.clock);
@@ -194,7 +188,7 @@ impl Place {
         id: u16,
         sources: impl IntoIterator<Item = Source>,
         sinks: impl IntoIterator<Item = Sink>,
-    ) -> io::Result<Place> {
+    ) -> Result<Place> {
         let queues = (0..).zip(sources).map(|(queue, source)| receiver(QueueId(queue), source));
         let exit = |sink| Transmitter::Memory(memory::Transmitter::into_sink(sink));
         // A worker that the bench turns itself: `run` is for its end, and returns when it has dropped its frames.
@@ -223,7 +217,7 @@ pub fn no_sinks() -> [Sink; 2] {
     [Box::new(|_, _| ()), Box::new(|_, _| ())]
 }
 
-pub fn bell() -> io::Result<Bell> {
+pub fn bell() -> Result<Bell> {
     Ok(Arc::new(Doorbell::new(EventFd::open()?)))
 }
 
@@ -251,7 +245,7 @@ impl Lane {
     }
 
     /// An error when a frame was not forwarded.
-    pub fn check(&self, name: &str) -> io::Result<()> {
+    pub fn check(&self, name: &str) -> Result {
         check(name, &[&self.stats])
     }
 }
@@ -263,12 +257,12 @@ pub fn counts(stats: &StatsReader) -> [u64; 2] {
 }
 
 /// An error when a frame that one of these workers received was not transmitted.
-pub fn check(name: &str, stats: &[&StatsReader]) -> io::Result<()> {
+pub fn check(name: &str, stats: &[&StatsReader]) -> Result {
     let all = stats.iter().map(|stats| counts(stats));
     match all.fold([0; 2], |sum, [received, sent]| [sum[0] + received, sum[1] + sent]) {
         [received, sent] if received == sent => Ok(()),
         [received, sent] => {
-            Err(io::Error::other(format!("{name}: {sent} of {received} frames were forwarded")))
+            Err(format!("{name}: {sent} of {received} frames were forwarded").into())
         }
     }
 }

@@ -191,16 +191,13 @@ pub fn counted(quick: bool, only: Option<&str>) -> Result<Counted> {
         .env("RUSTFLAGS", flags)
         .env_remove("CARGO_ENCODED_RUSTFLAGS") // Cargo would prefer it to RUSTFLAGS.
         .stderr(Stdio::inherit());
-    let ran = cargo.output().map_err(|error| {
-        io::Error::new(error.kind(), format!("{:?} does not start: {error}", cargo.get_program()))
-    })?;
+    let ran = cargo.output();
+    let ran = ran.map_err(|error| format!("{:?} does not start: {error}", cargo.get_program()))?;
     if !ran.status.success() {
-        return Err(io::Error::other(format!(
-            "bench/counted did not build, or found what must not be, as it says above ({})",
-            ran.status
-        )));
+        let why = "did not build, or found what must not be, as it says above";
+        return Err(format!("bench/counted {why} ({})", ran.status).into());
     }
-    Counted::parse(&String::from_utf8_lossy(&ran.stdout)).map_err(io::Error::other)
+    Ok(Counted::parse(&String::from_utf8_lossy(&ran.stdout))?)
 }
 
 /// Nanoseconds for a line to change hands, on two cores that pass a number back and forth: the least of

@@ -31,16 +31,13 @@
 //! Needs root, iperf3, and for figures that mean something a machine with nothing else on it.
 
 use std::fs;
-use std::io;
-use std::net::IpAddr;
 
 use manylane_api::{PortStatus, Source};
-use manylane_lab::accelerated::IN_A_ROW;
+use manylane_lab::load::threads_s;
 use manylane_lab::{RouterOptions, SERVER_V4, SERVER_V6};
 
-use crate::Pace;
-use crate::figure::{Output, Rounds};
-use crate::network::{Done, Network, ask, threads_s};
+use crate::network::{Network, ask};
+use crate::prelude::*;
 
 /// How fast is one TCP connection through manylane, beside the kernel's forwarding?
 #[derive(clap::Args)]
@@ -58,13 +55,13 @@ pub struct Plan {
     row: String,
 }
 
-pub fn run(plan: &Plan) -> io::Result<()> {
+pub fn run(plan: &Plan) -> Result {
     let output = plan.pace.output("tcp");
     ask("tcp", 1, &output, |cores| measure(plan, &output, cores))
 }
 
 /// Name, manylane's driver (without one, the kernel forwards), MTU, and destinations with the ends of their names.
-type Router = (&'static str, Option<&'static str>, u16, &'static [(&'static str, IpAddr)]);
+type Router = (&'static str, Option<&'static str>, u32, &'static [(&'static str, IpAddr)]);
 
 const BOTH: &[(&str, IpAddr)] = &[("", SERVER_V4), ("_v6", SERVER_V6)];
 
@@ -75,18 +72,18 @@ const ROUTERS: [Router; 4] = [
     ("af_xdp_jumbo", Some("af_xdp"), 9000, &[("", SERVER_V4)]),
 ];
 
-fn measure(plan: &Plan, output: &Output, cores: [usize; 2]) -> Done<Rounds> {
+fn measure(plan: &Plan, output: &Output, cores: [usize; 2]) -> Result<Rounds> {
     let wanted = ROUTERS.iter().filter(|router| router.0.starts_with(&plan.row));
-    let network = |&(name, driver, mtu, families): &Router| -> Done<_> {
+    let network = |&(name, driver, mtu, families): &Router| -> Result<_> {
         let mut network = match driver {
-            None => Network::of_kernel(IN_A_ROW)?,
+            None => Network::of_kernel(1)?,
             Some(driver) => Network::of_daemon(&options(plan.workers, driver, mtu), mtu)?,
         };
         let destinations: Vec<_> = families.iter().map(|(_, to)| *to).collect();
         network.serve_tcp(cores, &destinations)?;
         Ok((name, families, network))
     };
-    let networks = wanted.map(network).collect::<Done<Vec<_>>>()?;
+    let networks = wanted.map(network).collect::<Result<Vec<_>>>()?;
     output.note(&format!(
         "client on core {}, server on core {}, {} worker(s) on the last core(s)",
         cores[0], cores[1], plan.workers
@@ -113,16 +110,22 @@ fn measure(plan: &Plan, output: &Output, cores: [usize; 2]) -> Done<Rounds> {
 }
 
 /// manylane between these drivers. A jumbo frame takes more memory than a frame has by default.
-pub fn options(workers: u16, driver: &'static str, mtu: u16) -> RouterOptions {
+pub fn options(workers: u16, driver: &'static str, mtu: u32) -> RouterOptions {
     let more = if mtu > 1500 { "[frames]\nsize = 4096\n" } else { "" }.into();
     RouterOptions { workers, drivers: [driver; 2], more, ..RouterOptions::default() }
 }
 
-fn transfer(network: &Network, to: IpAddr, seconds: u32, rounds: &mut Rounds, name: &str) -> Done {
+fn transfer(
+    network: &Network,
+    to: IpAddr,
+    seconds: u32,
+    rounds: &mut Rounds,
+    name: &str,
+) -> Result {
     let source = network.daemon();
-    let taken = || io::Result::Ok([busy_s()?, threads_s(|name| name.starts_with("worker-"))?]);
+    let taken = || Ok::<_, Error>([busy_s()?, threads_s(|name| name.starts_with("worker-"))?]);
     let (before, passed) = (taken()?, source.as_deref().map(passed));
-    let transfer = network.transfer(to, seconds, 1)?;
+    let transfer = network.lab.transfer(to, seconds, 1)?;
     let after = taken()?;
     let per_gb = |which: usize| (after[which] - before[which]) / transfer.gigabytes;
     let mut push = |what: &str, unit, value| {
@@ -152,9 +155,9 @@ fn passed(source: &dyn Source) -> [u64; 3] {
 }
 
 /// Seconds that all cores have been busy since the machine started, interrupts included.
-fn busy_s() -> io::Result<f64> {
+fn busy_s() -> Result<f64> {
     let stat = fs::read_to_string("/proc/stat")?;
-    Ok(busy_ticks(&stat).ok_or_else(|| io::Error::other("/proc/stat has no sum"))? as f64 / 100.0)
+    Ok(busy_ticks(&stat).ok_or("/proc/stat has no sum")? as f64 / 100.0)
 }
 
 /// proc_stat(5): `cpu user nice system idle iowait irq softirq steal ...`, in ticks (USER_HZ: 100).

@@ -55,7 +55,7 @@ impl Bench {
         };
         match cores[..] {
             [one, other] if one != other => {}
-            _ => return Err(io::Error::other(format!("two cores are needed, not {cores:?}"))),
+            _ => return Err(format!("two cores are needed, not {cores:?}").into()),
         }
         let slice = Duration::from_millis(if quick { 4 } else { 100 });
         let tolerance = if quick { f64::INFINITY } else { TOLERANCE };
@@ -183,12 +183,7 @@ impl Bench {
             move || {
                 let pinned = affinity::pin(core);
                 let share = work(number, lap); // Also when not pinned: the others wait for us.
-                match pinned {
-                    Ok(()) => Ok(share),
-                    Err(error) => {
-                        Err(io::Error::new(error.kind(), format!("core {core}: {error}")))
-                    }
-                }
+                pinned.map_err(|error| format!("core {core}: {error}").into()).map(|()| share)
             }
         };
         thread::scope(|scope| {
@@ -200,6 +195,12 @@ impl Bench {
             shares.collect::<Result<_>>().map(Slice)
         })
     }
+}
+
+/// Does `work` on a thread of its own, which ends with it.
+pub fn on_its_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let done = thread::scope(|scope| scope.spawn(work).join());
+    done.unwrap_or_else(|panicked| panic::resume_unwind(panicked))
 }
 
 /// The CPU time that this thread has used, by the kernel's account.

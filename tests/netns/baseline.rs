@@ -7,7 +7,7 @@ use manylane_lab::{
 
 #[test]
 fn the_kernel_forwards_everything_that_the_other_scenarios_send() {
-    let options = LabOptions { kernel_router: true, queues: 2 };
+    let options = LabOptions { kernel_router: true, queues: 2, ..LabOptions::default() };
     let Some(lab) = scenario::lab(options) else { return };
 
     for (from, to) in [(&lab.client, [SERVER_V4, SERVER_V6]), (&lab.server, [CLIENT_V4, CLIENT_V6])]

@@ -1,24 +1,16 @@
 //! Links with an MTU of 9000: packets that lie in several frames, through AF_XDP ports.
 
 use crate::scenario;
-use manylane_io::netlink::Netlink;
 use manylane_lab::scenario::{all_answered, assert_balanced, lab};
 use manylane_lab::{
-    CLIENT_V4, CLIENT_V6, Host, LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tcp_transfer,
+    CLIENT_V4, CLIENT_V6, LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tcp_transfer,
 };
 use manylane_router::control::Daemon;
-
-const MTU: u32 = 9000;
 
 #[test]
 fn pings_and_a_transfer_of_jumbo_packets_arrive_undamaged() {
     for frame_size in [2048, 4096] {
-        let Some(lab) = lab(LabOptions::default()) else { return };
-        for (host, links) in
-            [(&lab.client, &["eth0"][..]), (&lab.router, &["lan", "wan"]), (&lab.server, &["eth0"])]
-        {
-            links.iter().for_each(|link| set_mtu(host, link));
-        }
+        let Some(lab) = lab(LabOptions { mtu: 9000, ..LabOptions::default() }) else { return };
         let more = format!("[frames]\nsize = {frame_size}\n");
         let options = RouterOptions { more, ..RouterOptions::default() };
         let config = scenario::config(&lab, &options).unwrap_or_else(|error| panic!("{error}"));
@@ -41,9 +33,4 @@ fn pings_and_a_transfer_of_jumbo_packets_arrive_undamaged() {
         let ledger = lab.router.run(move || daemon.stop());
         assert_balanced(&ledger);
     }
-}
-
-fn set_mtu(host: &Host, link: &'static str) {
-    host.run(move || Netlink::open().and_then(|mut netlink| netlink.set_mtu(link, MTU)))
-        .expect("veth can");
 }

@@ -12,7 +12,6 @@
 //!
 //! `shared_writes_per_frame` is the most, of all rows, that is neither ring, depot nor metadata.
 
-use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use manylane_frame::vocabulary::PortId;
@@ -20,7 +19,6 @@ use manylane_frame::{BATCH_MAX, Batch, HEADROOM, Pool};
 use manylane_io::port::memory::{self, Next, Sink};
 use manylane_io::port::{Receiver, Transmitter};
 use manylane_net::fib::{Ipv4Prefix, Ipv6Prefix};
-use manylane_net::wire::ethernet::Mac;
 use manylane_sync::handoff::{GROUP, SteeringMap};
 use manylane_sync::primitive::counted::{Books, Site};
 use manylane_worker::stats::{PortCount, StatsReader};
@@ -28,9 +26,9 @@ use manylane_worker::worker::Worker;
 use manylane_worker::worker::handoff::{Mesh, limits};
 
 use crate::figure::Output;
-use crate::packet::emit_udp;
+use crate::packet::{SENDER, emit_udp};
 use crate::random::Random;
-use crate::router::{Ground, Lane, NEXT_HOPS, Place, bell, mac, port};
+use crate::router::{Error, Ground, Lane, NEXT_HOPS, Place, Result, bell, mac, port};
 
 /// Turns of each worker, to warm up and to count: many times the 8 turns after which a worker
 /// returns its list of free frames to the depot.
@@ -45,7 +43,7 @@ const FAR: PortId = PortId(2);
 const PORTS: u16 = 3;
 
 /// Counts and prints, and is an error when I5 does not hold.
-pub fn run(output: &Output) -> io::Result<()> {
+pub fn run(output: &Output) -> Result {
     let rows = [
         ("apart_same", Way::Apart, 1),
         ("apart_random", Way::Apart, ROUTES),
@@ -68,7 +66,7 @@ pub fn run(output: &Output) -> io::Result<()> {
         }
     }
     output.figure("shared_writes_per_frame", "lines", &[shared_max]);
-    if broken.is_empty() { Ok(()) } else { Err(io::Error::other(format!("I5 is broken{broken}"))) }
+    if broken.is_empty() { Ok(()) } else { Err(format!("I5 is broken{broken}").into()) }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -174,13 +172,13 @@ struct Lab {
 }
 
 impl Lab {
-    fn new(way: Way, destinations: u32, sink: impl Fn() -> Sink) -> io::Result<Lab> {
+    fn new(way: Way, destinations: u32, sink: impl Fn() -> Sink) -> Result<Lab> {
         let mut ground = Ground::new(2, 8192, (0..PORTS).map(port).collect())?;
         load(&mut ground)?;
         let place = |id: u16| {
             let sinks = (0..PORTS).map(|_| sink());
             let place = Place::new(id, [source(destinations, u64::from(id) + 1)], sinks)?;
-            io::Result::Ok(Place { bell: bell()?, ..place })
+            Ok::<_, Error>(Place { bell: bell()?, ..place })
         };
         let mut places = [place(0)?, place(1)?];
         let bells = places.each_ref().map(|place| place.bell.clone());
@@ -217,7 +215,7 @@ impl Lab {
         Ok(Lab { workers, stats, frames_per_round, hops, _ground: ground })
     }
 
-    fn count(&mut self) -> io::Result<Tally> {
+    fn count(&mut self) -> Result<Tally> {
         let books = Books::new();
         let mut now_ns = 0;
         let mut turn = |worker: &mut Worker| {
@@ -233,7 +231,7 @@ impl Lab {
         let forwarded: u64 = self.stats.iter().map(transmitted).sum();
         if forwarded != 2 * frames * self.hops {
             let why = format!("{forwarded} frames were forwarded, not {}", 2 * frames * self.hops);
-            return Err(io::Error::other(why));
+            return Err(why.into());
         }
         Ok(Tally { sites, frames })
     }
@@ -249,7 +247,7 @@ fn only<T>(mut one: Vec<T>) -> T {
 
 /// [`ROUTES`] of each family by [`NEXT_HOPS`] neighbours at [`EXIT`], which all have the address of [`FAR`], so that
 /// what arrives there by a wire is forwarded again.
-fn load(ground: &mut Ground) -> io::Result<()> {
+fn load(ground: &mut Ground) -> Result {
     let [by_ipv4, by_ipv6] = ground.next_hops(|_| (EXIT, mac(FAR.0).0))?;
     let hop = |number: u32| (number % NEXT_HOPS) as usize;
     let ipv4 = (0..ROUTES).map(|number| {
@@ -275,7 +273,7 @@ fn ipv6_destination(number: u32) -> Ipv6Addr {
 /// What stands for the device: a whole batch each time, both families by turns.
 fn source(destinations: u32, seed: u64) -> memory::Source {
     let mut random = Random(seed);
-    let macs = [mac(ENTRY.0), Mac([2, 0, 0, 0, 0, 1])];
+    let macs = [mac(ENTRY.0), SENDER];
     let sources = (Ipv4Addr::new(10, 1, 0, 1), Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1));
     Box::new(move |pool: &mut Pool, batch: &mut Batch, _| {
         pool.take_into(batch, BATCH_MAX);

@@ -31,7 +31,6 @@ mod refcounts;
 #[allow(dead_code, reason = "the bench's; the counting build uses a part")]
 mod router;
 
-use std::io;
 use std::process::ExitCode;
 
 use figure::Output;
@@ -63,7 +62,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(quick: bool) -> io::Result<()> {
+fn run(quick: bool) -> router::Result {
     let workers: &[usize] = if quick { &WORKERS_QUICK } else { &WORKERS };
     refcounts::run(workers, quick, &OUTPUT);
     protocols::run(workers, quick, &OUTPUT);

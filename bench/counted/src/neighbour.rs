@@ -3,8 +3,6 @@
 //! By the kernel's old way, by the source's fix, and by ours; in lockstep, so that between two accesses of a worker
 //! the other has had one. The bench's question `compare neighbour` runs these counts alone, and times these designs.
 
-use std::io;
-
 use manylane_frame::vocabulary::PortId;
 use manylane_net::fib::NextHopId;
 use manylane_net::neighbour::{
@@ -18,6 +16,7 @@ use manylane_sync::words::WordsMut;
 
 use crate::figure::Output;
 use crate::old::Table;
+use crate::router::Result;
 
 const WORKERS: usize = 2;
 const FRAMES: u64 = 4096;
@@ -26,7 +25,7 @@ const MAC: [u8; 6] = [2, 0x10, 0x10, 0x10, 0x10, 1];
 const OURS: [u8; 6] = [2, 0, 0, 0, 0, 0x12];
 
 /// Counts and prints, and is an error when our workers write lines they share.
-pub fn run(output: &Output) -> io::Result<()> {
+pub fn run(output: &Output) -> Result {
     let table = Table::new(&[(ADDRESS, MAC)], OURS);
     let old = |way: fn(&Table, u32, &mut [u8; 14]) -> bool| {
         count(&mut [[0; 14]; WORKERS], |header| {
@@ -40,7 +39,7 @@ pub fn run(output: &Output) -> io::Result<()> {
 
     let lines = manylane();
     output.figure("shared_writes_per_frame", "lines", &[lines]);
-    if lines == 0.0 { Ok(()) } else { Err(io::Error::other(format!("{lines} lines for a frame"))) }
+    if lines == 0.0 { Ok(()) } else { Err(format!("{lines} lines for a frame").into()) }
 }
 
 fn manylane() -> f64 {

@@ -40,7 +40,7 @@ pub fn run(plan: &Plan) -> Result {
     if let Some(file) = &plan.html {
         let (rows, machine, failures) = (&rows, &machine, &failures);
         let report = Report { rows, machine, failures, quick: plan.pace.quick };
-        std::fs::write(file, report.page().map_err(io::Error::other)?)?;
+        std::fs::write(file, report.page()?)?;
     }
-    if failures.is_empty() { Ok(()) } else { Err(io::Error::other(failures.join("; "))) }
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ").into()) }
 }

@@ -98,7 +98,6 @@ fn interleave(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use manylane_lab::prefixes::Prefixes;
 
     /// Measures again while other programs use the cores: a quick slice counts whatever happened beside it, but a
     /// latency that no frame had is none.

@@ -2,19 +2,20 @@
 
 use std::env;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process;
-use std::time::Duration;
 
 use manylane_accelerate::accelerator::{Accelerator, Options};
 use manylane_api::Client;
 use manylane_lab::Host;
+use manylane_lab::load::Process;
+use manylane_lab::tools::mortal;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
 
-use crate::network::{Done, PORTS, Process, Stop, mortal};
+use crate::network::PORTS;
+use crate::prelude::*;
 
 /// A child that accelerates. Killed when dropped.
 pub struct Served {
@@ -24,23 +25,23 @@ pub struct Served {
 
 impl Served {
     /// Starts it in a router's namespace, with a lease of `lease_ms`, and waits until it forwards.
-    pub fn start(router: &Host, lease_ms: u64) -> Done<Served> {
+    pub fn start(router: &Host, lease_ms: u64) -> Result<Served> {
         let socket = env::temp_dir().join(format!("manylane-bench-{}.sock", process::id()));
-        let mut command = mortal(&env::current_exe()?.to_string_lossy());
+        let mut command = mortal(env::current_exe()?);
         command.args(["veth", "--serve"]).arg(&socket).args(["--lease", &lease_ms.to_string()]);
         let (process, mut lines) = Process::start(router, command)?;
         let served = Served { process, socket };
         match lines.next().as_deref() {
             Some(FORWARDS) => Ok(served),
-            _ => Err(Stop::Failed("the accelerator in a child did not start".into())),
+            _ => Err("the accelerator in a child did not start".into()),
         }
     }
 
-    pub fn ask<T: DeserializeOwned>(&self, path: &str) -> Done<T> {
+    pub fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         Ok(Client::new(&self.socket).with_patience(PATIENCE).ask(path)?)
     }
 
-    pub fn signal(&self, signal: Signal) -> Done {
+    pub fn signal(&self, signal: Signal) -> Result {
         let pid = Pid::from_raw(self.process.0.id().try_into().expect("a pid is an i32"));
         Ok(kill(pid, signal)?)
     }
@@ -53,15 +54,15 @@ impl Drop for Served {
 }
 
 /// The child's part, until it is killed.
-pub fn serve(socket: &Path, lease_ms: u64) -> io::Result<()> {
+pub fn serve(socket: &Path, lease_ms: u64) -> Result {
     let lease = Duration::from_millis(lease_ms);
     let stale_limit = Duration::from_secs(2).max(lease);
     let socket = Some(socket.to_owned());
     let options = Options { lease, stale_limit, socket, ..Options::new(PORTS) };
-    let accelerator = Accelerator::start(options).map_err(io::Error::other)?;
+    let accelerator = Accelerator::start(options)?;
     println!("{FORWARDS}");
     while accelerator.is_alive() {
-        std::thread::park();
+        thread::park();
     }
     Ok(())
 }

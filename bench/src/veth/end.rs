@@ -1,20 +1,17 @@
 //! How many packets a killed accelerator loses, and how long a stopped one's tables outlive it.
 
-use std::time::Instant;
-
 use manylane_api::accelerate::AcceleratedPort;
-use manylane_lab::accelerated::IN_A_ROW;
-use manylane_lab::{SERVER_V4, Steady, SteadyOptions};
+use manylane_lab::{Lab, SERVER_V4, Steady, SteadyOptions, tool};
 use nix::sys::signal::Signal;
 
 use super::child::Served;
 use super::{Plan, last_after};
-use crate::figure::Rounds;
-use crate::network::{Done, Network, Stop};
+use crate::network::Network;
+use crate::prelude::*;
 
-pub fn measure(plan: &Plan, rounds: &mut Rounds) -> Done {
-    let network = Network::with_routes(IN_A_ROW, &[])?;
-    let [client, server, router] = ["client", "server", "r1"].map(|name| network.host(name));
+pub fn measure(plan: &Plan, rounds: &mut Rounds) -> Result {
+    let network = Network::with_routes(1, &[])?;
+    let Lab { client, server, router } = &network.lab;
     let options = SteadyOptions { per_second: 5000, ..SteadyOptions::to(SERVER_V4) };
     let stream = Steady::start(client, server, options)?;
     for _ in 0..plan.rounds() {
@@ -35,25 +32,25 @@ pub fn measure(plan: &Plan, rounds: &mut Rounds) -> Done {
         let served = Served::start(router, LEASE_MS)?;
         check_that_it_forwards(&served, &stream)?;
         served.signal(Signal::SIGSTOP)?;
-        network.tool("r1", &format!("ip route add blackhole {SERVER_V4}/32"))?;
+        tool(router, &format!("ip route add blackhole {SERVER_V4}/32"))?;
         let gone = Instant::now();
         stream.after(AFTER);
         rounds.push("stale_ms", "ms", Some(last_after(&stream, gone)));
         drop(served);
-        network.tool("r1", &format!("ip route del blackhole {SERVER_V4}/32"))?;
+        tool(router, &format!("ip route del blackhole {SERVER_V4}/32"))?;
         stream.arrives("the route is back");
     }
     Ok(())
 }
 
-fn check_that_it_forwards(served: &Served, stream: &Steady) -> Done {
+fn check_that_it_forwards(served: &Served, stream: &Steady) -> Result {
     stream.arrives("accelerated");
     let ports = || served.ask::<Vec<AcceleratedPort>>("/v1/accelerate/ports");
     let before: u64 = ports()?.iter().map(|port| port.forwarded).sum();
     stream.after(BEFORE);
     let after: u64 = ports()?.iter().map(|port| port.forwarded).sum();
     match after - before {
-        0 => Err(Stop::Failed(format!("the accelerator forwards nothing: {:#?}", ports()?))),
+        0 => Err(format!("the accelerator forwards nothing: {:#?}", ports()?).into()),
         _ => Ok(()),
     }
 }

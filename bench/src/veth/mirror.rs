@@ -1,43 +1,36 @@
 //! How fast the mirror reads a full table, how far it lags, and what following the kernel costs the forwarding.
 
-use std::net::IpAddr;
-use std::thread;
-use std::time::{Duration, Instant};
-
 use manylane_accelerate::accelerator::Options;
 use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::Change;
-use manylane_lab::accelerated::IN_A_ROW;
-use manylane_lab::generator::Destinations;
-use manylane_lab::{Host, Steady, SteadyOptions};
-use manylane_sync::primitive::{AtomicBool, AtomicU64, Ordering};
+use manylane_lab::load::{by_nobody, rate};
+use manylane_lab::{Flows, Host, Lab, Steady, SteadyOptions, tool};
 use nix::sys::signal::Signal;
 
 use super::child::Served;
 use super::{Plan, last_after};
-use crate::figure::{Rounds, quantile};
-use crate::network::{Done, Network, PORTS, Stop, rate, route};
-use manylane_lab::random::Random;
+use crate::network::{Network, PORTS};
+use crate::prelude::*;
 
 /// Loading, lag and the flap of a default route, by an accelerator of this process.
-pub fn measure(plan: &Plan, routes: &[(IpAddr, u8)], rounds: &mut Rounds) -> Done {
-    let mut network = Network::with_routes(IN_A_ROW, routes)?;
+pub fn measure(plan: &Plan, routes: &[(IpAddr, u8)], rounds: &mut Rounds) -> Result {
+    let mut network = Network::with_routes(1, routes)?;
     for _ in 0..plan.rounds() {
         network.stop()?;
         let took = network.accelerate(Options::new(PORTS))?;
         rounds.push("mirror_load_s", "s", Some(took.as_secs_f64()));
     }
     for _ in 0..plan.rounds() {
-        flap(&network, rounds)?;
+        flap(&network.lab, rounds)?;
     }
     let source = network.accelerator().expect("it is accelerated");
     for _ in 0..plan.rounds() {
         let mut lags = Vec::new();
-        let ((), per_second) = while_changing(network.host("r1"), routes, || {
+        let ((), per_second) = while_changing(&network.lab.router, routes, || {
             let begun = Instant::now();
             while begun.elapsed() < plan.slice() * 2 {
                 thread::sleep(LOOK);
-                let mirror = source.mirror().map_err(|error| Stop::Failed(format!("{error:?}")))?;
+                let mirror = source.mirror().map_err(|error| format!("{error:?}"))?;
                 lags.push(mirror.verified_ms_ago as f64);
             }
             Ok(())
@@ -46,45 +39,44 @@ pub fn measure(plan: &Plan, routes: &[(IpAddr, u8)], rounds: &mut Rounds) -> Don
         rounds.push("mirror_lag_ms", "ms", Some(quantile(&lags, 0.99)));
         rounds.push("mirror_changes_per_s", "1/s", Some(per_second));
     }
-    let diff = source.diff().map_err(|error| Stop::Failed(format!("{error:?}")))?;
+    let diff = source.diff().map_err(|error| format!("{error:?}"))?;
     match &diff[..] {
         [] => network.close(),
-        lines => Err(Stop::Failed(format!("the mirror differs: {}", lines.join("; ")))),
+        lines => Err(format!("the mirror differs: {}", lines.join("; ")).into()),
     }
 }
 
 /// The time from a default route's removal to the last datagram by it.
-fn flap(network: &Network, rounds: &mut Rounds) -> Done {
-    network.tool("server", &format!("ip addr replace {BY_DEFAULT}/32 dev lo"))?;
-    network.tool("r1", "ip route replace default via 10.2.0.1")?;
+fn flap(Lab { client, router, server }: &Lab, rounds: &mut Rounds) -> Result {
+    tool(server, &format!("ip addr replace {BY_DEFAULT}/32 dev lo"))?;
+    tool(router, "ip route replace default via 10.2.0.1")?;
     let to = BY_DEFAULT.parse().expect("it is an address");
     let options = SteadyOptions { per_second: 5000, ..SteadyOptions::to(to) };
-    let [client, server] = ["client", "server"].map(|name| network.host(name));
     let stream = Steady::start(client, server, options)?;
     stream.arrives("by the default route");
-    network.tool("r1", "ip route del default via 10.2.0.1")?;
+    tool(router, "ip route del default via 10.2.0.1")?;
     let gone = Instant::now();
     stream.after(2500);
     rounds.push("mirror_flap_ms", "ms", Some(last_after(&stream, gone)));
-    network.tool("r1", "ip route add default via 10.2.0.1")?;
+    tool(router, "ip route add default via 10.2.0.1")?;
     stream.arrives("the default route is back");
     Ok(())
 }
 
 /// Forwarding while 10,000 routes a second change: with a mirror that follows, and with one that is paused.
-pub fn churn(plan: &Plan, routes: &[(IpAddr, u8)], core: usize, rounds: &mut Rounds) -> Done {
-    let network = Network::with_routes(IN_A_ROW, routes)?;
-    let router = network.host("r1");
+pub fn churn(plan: &Plan, routes: &[(IpAddr, u8)], core: usize, rounds: &mut Rounds) -> Result {
+    let network = Network::with_routes(1, routes)?;
+    let lab = &network.lab;
     // The lease outlasts the pauses: the program forwards on, by tables that no longer follow the kernel.
-    let served = Served::start(router, 3_600_000)?;
-    let _generator = network.generate(&(Destinations::Spread, [16, 0, 0, 1].into()), 1, core)?;
+    let served = Served::start(&lab.router, 3_600_000)?;
+    let _generator = lab.generate(&Flows::ipv4(), 1, core)?;
     for _ in 0..plan.rounds() {
         for (name, is_paused) in [("churn", false), ("churn_paused", true)] {
             if is_paused {
                 served.signal(Signal::SIGSTOP)?;
             }
-            let measured = while_changing(router, routes, || {
-                let (frames, elapsed) = rate(plan.slice(), || network.received())?;
+            let measured = while_changing(&lab.router, routes, || {
+                let (frames, elapsed) = rate(plan.slice(), || lab.received())?;
                 Ok(frames / elapsed / 1e6)
             });
             served.signal(Signal::SIGCONT)?;
@@ -109,8 +101,8 @@ pub fn churn(plan: &Plan, routes: &[(IpAddr, u8)], core: usize, rounds: &mut Rou
 fn while_changing<T>(
     router: &Host,
     routes: &[(IpAddr, u8)],
-    work: impl FnOnce() -> Done<T>,
-) -> Done<(T, f64)> {
+    work: impl FnOnce() -> Result<T>,
+) -> Result<(T, f64)> {
     let mut netlink = router.run(Netlink::open)?;
     let link = netlink.link("wan")?.index;
     let only_v4: Vec<_> = routes.iter().filter(|(address, _)| address.is_ipv4()).copied().collect();
@@ -123,13 +115,13 @@ fn while_changing<T>(
             while !is_over.load(Ordering::Relaxed) {
                 let changes: Vec<_> = (0..AT_ONCE)
                     .map(|_| only_v4[random.below(only_v4.len())])
-                    .map(|prefix| (Change::Replace, route(link, prefix, turn % 2)))
+                    .map(|prefix| (Change::Replace, by_nobody(link, prefix, turn % 2)))
                     .collect();
                 count.fetch_add(netlink.change_routes(changes)?.done, Ordering::Relaxed);
                 turn += 1;
                 thread::sleep((EACH * turn as u32).saturating_sub(begun.elapsed()));
             }
-            Done::Ok(())
+            Ok::<_, Error>(())
         });
         let done = work();
         is_over.store(true, Ordering::Relaxed);

@@ -32,18 +32,15 @@ mod end;
 mod mirror;
 mod tiers;
 
-use std::io;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use manylane_accelerate::accelerator::Options;
-use manylane_lab::accelerated::IN_A_ROW;
-use manylane_lab::{Outcome, Pinger, SERVER_V4, Steady, ping};
+use manylane_lab::crossing::prefixes_of;
+use manylane_lab::load::threads_s;
+use manylane_lab::{Lab, Outcome, Pinger, SERVER_V4, Steady, ping};
 
-use crate::Pace;
-use crate::figure::{Output, Rounds, quantile};
-use crate::network::{Done, Network, PORTS, Stop, ask, routes, threads_s};
-use manylane_lab::prefixes::Prefixes;
+use crate::network::{Network, PORTS, ask};
+use crate::prelude::*;
 
 /// What does `manylane accelerate` gain over the kernel's router, and what happens when it ends?
 #[derive(clap::Args)]
@@ -78,7 +75,7 @@ impl Plan {
     }
 }
 
-pub fn run(plan: &Plan) -> io::Result<()> {
+pub fn run(plan: &Plan) -> Result {
     if let Some(socket) = &plan.serve {
         return child::serve(socket, plan.lease);
     }
@@ -86,7 +83,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     ask("veth", 2, &output, |cores| measure(plan, &output, cores))
 }
 
-fn measure(plan: &Plan, output: &Output, cores: [usize; 2]) -> Done<Rounds> {
+fn measure(plan: &Plan, output: &Output, cores: [usize; 2]) -> Result<Rounds> {
     output.note(&format!(
         "generator and router on core {}, TCP's server on core {}",
         cores[0], cores[1]
@@ -110,10 +107,10 @@ fn measure(plan: &Plan, output: &Output, cores: [usize; 2]) -> Done<Rounds> {
 /// The kernel and the accelerator, and what the names of their figures have for each.
 type Both = [(&'static str, Network); 2];
 
-fn with_few_routes(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Done {
+fn with_few_routes(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result {
     let mut both = [
-        ("_kernel", Network::with_routes(IN_A_ROW, &[])?),
-        ("", Network::accelerated(IN_A_ROW, &[], Options::new(PORTS))?),
+        ("_kernel", Network::with_routes(1, &[])?),
+        ("", Network::accelerated(1, &[], Options::new(PORTS))?),
     ];
     if plan.has(&["idle"]) {
         for _ in 0..plan.rounds() {
@@ -130,13 +127,13 @@ fn with_few_routes(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Done 
 }
 
 /// With the Internet's table.
-fn with_full_table(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Done {
+fn with_full_table(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result {
     let mut table = Prefixes::of(plan.prefixes.as_deref())?;
     if plan.prefixes.is_none() && plan.pace.quick {
         table.ipv4.truncate(QUICK_TABLE);
         table.ipv6.truncate(QUICK_TABLE / 5);
     }
-    let routes = routes(&table);
+    let routes = prefixes_of(&table);
     if plan.has(&["full"]) {
         tiers::measure(plan, &routes, "_full", cores, rounds)?;
     }
@@ -150,7 +147,7 @@ fn with_full_table(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Done 
 }
 
 /// iperf3, the hosts' offloads at their defaults, with 1 and with 8 connections.
-fn tcp(plan: &Plan, both: &mut Both, cores: [usize; 2], rounds: &mut Rounds) -> Done {
+fn tcp(plan: &Plan, both: &mut Both, cores: [usize; 2], rounds: &mut Rounds) -> Result {
     for (_, network) in &mut *both {
         network.serve_tcp(cores, &[SERVER_V4])?;
     }
@@ -159,7 +156,7 @@ fn tcp(plan: &Plan, both: &mut Both, cores: [usize; 2], rounds: &mut Rounds) -> 
     for _ in 0..plan.rounds() {
         for (connections, suffix) in counts {
             for (router, network) in &*both {
-                let gbps = network.transfer(SERVER_V4, seconds, connections)?.gbps;
+                let gbps = network.lab.transfer(SERVER_V4, seconds, connections)?.gbps;
                 rounds.push(&format!("tcp{router}_gbps{suffix}"), "Gb/s", Some(gbps));
             }
         }
@@ -171,11 +168,11 @@ fn tcp(plan: &Plan, both: &mut Both, cores: [usize; 2], rounds: &mut Rounds) -> 
     Ok(())
 }
 
-fn latency(plan: &Plan, both: &Both, rounds: &mut Rounds) -> Done {
+fn latency(plan: &Plan, both: &Both, rounds: &mut Rounds) -> Result {
     let count = if plan.pace.quick { 200 } else { 20_000 };
     for _ in 0..plan.rounds() {
         for (router, network) in both {
-            let mut times = round_trips(network, count)?;
+            let mut times = round_trips(&network.lab, count)?;
             times.sort_by(f64::total_cmp);
             for (name, part) in [("p50", 0.5), ("p99", 0.99)] {
                 let time = quantile(&times, part);
@@ -189,22 +186,21 @@ fn latency(plan: &Plan, both: &Both, rounds: &mut Rounds) -> Done {
 }
 
 /// Microseconds, of `count` pings one after the other.
-fn round_trips(network: &Network, count: u32) -> Done<Vec<f64>> {
-    let client = network.host("client");
+fn round_trips(Lab { client, .. }: &Lab, count: u32) -> Result<Vec<f64>> {
     ping(client, SERVER_V4, 56, 3)?; // Neighbours are known.
     let mut pinger = Pinger::open(client, SERVER_V4)?;
     let round_trip = |_| match pinger.ask(56, PATIENCE)? {
         Outcome::Reply { round_trip, is_intact: true, .. } => Ok(round_trip.as_secs_f64() * 1e6),
-        other => Err(Stop::Failed(format!("a ping was not answered: {other:?}"))),
+        other => Err(format!("a ping was not answered: {other:?}").into()),
     };
     (0..count).map(round_trip).collect()
 }
 
 /// Of one core, what the threads of all accelerators of this process take while no packet passes.
-fn idle_percent(slice: Duration) -> io::Result<f64> {
+fn idle_percent(slice: Duration) -> Result<f64> {
     let threads_s = || threads_s(|name| ["mirror", "reclaim", "api"].contains(&name));
     let (begun, before) = (Instant::now(), threads_s()?);
-    std::thread::sleep(slice);
+    thread::sleep(slice);
     Ok((threads_s()? - before) / begun.elapsed().as_secs_f64() * 100.0)
 }
 

@@ -13,99 +13,85 @@
 //! A veth takes redirected frames only with the first two. What is redirected (`driver`, `xdp_fib`, `floor`) is for
 //! frames that a driver sees first: the kernel, which makes a packet of each, gains less from such a sink.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
-
 use manylane_accelerate::accelerator::{Options, TierChoice};
 use manylane_api::accelerate::Accelerated;
-use manylane_io::interface::Interface;
-use manylane_lab::accelerated::{IN_A_ROW, IN_A_ROW_BY_TWO_QUEUES};
-use manylane_lab::generator::{Destinations, LiveSink, Yardstick};
-use manylane_net::wire::ethernet::Mac;
+use manylane_io::interface::{Interface, Offloads};
+use manylane_lab::Flows;
+use manylane_lab::crossing::sink_at;
+use manylane_lab::generator::{LiveSink, Yardstick};
+use manylane_lab::load::{NOBODYS_MAC, rate};
 
 use super::Plan;
-use crate::figure::Rounds;
-use crate::network::{Done, NOBODYS_MAC, Network, PORTS, Stop, rate};
+use crate::network::{Network, PORTS};
+use crate::prelude::*;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Contestant {
+/// What forwards, and what it is called in the figures.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Contestant {
+    name: &'static str,
+    by: By,
+    /// Its number among the networks.
+    place: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
     Kernel,
-    /// Our program at tcx, which is for software devices: measured as those are.
-    Ingress,
-    Driver,
-    Workers(usize),
-    /// An XDP program that queries the kernel's tables.
-    Fib,
-    /// An XDP program that looks up nothing.
-    Floor,
+    /// A tier of the accelerator.
+    Tier(&'static str),
+    /// An XDP program beside the kernel: with a query of the kernel's tables, or without any lookup.
+    Program(Yardstick),
     /// Nothing: the router drops frames where it receives them.
-    Generator,
+    Nothing,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sink {
-    Xdp,
-    Gro,
-    Plain,
+const fn contestant(name: &'static str, by: By, place: usize) -> Contestant {
+    Contestant { name, by, place }
 }
 
-use Contestant::{Driver, Fib, Floor, Generator, Ingress, Kernel, Workers};
+const KERNEL: Contestant = contestant("kernel", By::Kernel, 0);
+/// Our program at tcx, which is for software devices: measured as those are.
+const INGRESS: Contestant = contestant("ingress", By::Tier("ingress"), 1);
+const DRIVER: Contestant = contestant("driver", By::Tier("driver"), 1);
+const WORKERS: Contestant = contestant("workers", By::Tier("workers"), 1);
+const WORKERS_2: Contestant = contestant("workers_2", By::Tier("workers"), 2);
+const FIB: Contestant = contestant("xdp_fib", By::Program(Yardstick::Fib), 0);
+const FLOOR: Contestant = contestant("floor", By::Program(Yardstick::Floor), 0);
+const GENERATOR: Contestant = contestant("generator", By::Nothing, 0);
+
+/// How frames end at the server: what its figures' names end in, whether its device polls, and whether a program
+/// drops them in the driver.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Sink {
+    suffix: &'static str,
+    gro: bool,
+    xdp: bool,
+}
+
+const XDP: Sink = Sink { suffix: "", gro: false, xdp: true };
+const GRO: Sink = Sink { suffix: "_gro", gro: true, xdp: false };
+const PLAIN: Sink = Sink { suffix: "_plain", gro: false, xdp: false };
 
 /// The contestants with each sink.
 const WITH: [(Sink, &[Contestant]); 3] = [
-    (Sink::Xdp, &[Generator, Floor, Kernel, Fib, Driver, Workers(1), Workers(2)]),
-    (Sink::Gro, &[Kernel, Fib, Driver, Workers(1)]),
-    (Sink::Plain, &[Kernel, Ingress, Workers(1)]),
+    (XDP, &[GENERATOR, FLOOR, KERNEL, FIB, DRIVER, WORKERS, WORKERS_2]),
+    (GRO, &[KERNEL, FIB, DRIVER, WORKERS]),
+    (PLAIN, &[KERNEL, INGRESS, WORKERS]),
 ];
 
 /// Over, under, and the sinks with which their ratio is printed.
 const RATIOS: [(Contestant, Contestant, &[Sink]); 4] = [
-    (Driver, Kernel, &[Sink::Xdp, Sink::Gro]),
-    (Driver, Fib, &[Sink::Xdp, Sink::Gro]),
-    (Workers(1), Kernel, &[Sink::Xdp, Sink::Gro, Sink::Plain]),
-    (Workers(2), Kernel, &[Sink::Xdp]),
+    (DRIVER, KERNEL, &[XDP, GRO]),
+    (DRIVER, FIB, &[XDP, GRO]),
+    (WORKERS, KERNEL, &[XDP, GRO, PLAIN]),
+    (WORKERS_2, KERNEL, &[XDP]),
 ];
 
 impl Contestant {
-    fn name(self) -> &'static str {
-        match self {
-            Kernel => "kernel",
-            Ingress => "ingress",
-            Driver => "driver",
-            Workers(1) => "workers",
-            Workers(_) => "workers_2",
-            Fib => "xdp_fib",
-            Floor => "floor",
-            Generator => "generator",
-        }
-    }
-
-    /// The tier of the accelerator that it is.
-    fn tier(self) -> Option<&'static str> {
-        match self {
-            Ingress => Some("ingress"),
-            Driver => Some("driver"),
-            Workers(_) => Some("workers"),
-            Kernel | Fib | Floor | Generator => None,
-        }
-    }
-
     /// The name of its rate. Ingress has one sink, and no suffix for it.
     fn figure(self, sink: Sink) -> String {
-        let sink = if self == Ingress { "" } else { sink.suffix() };
-        format!("{}_mpps{sink}", self.name())
-    }
-}
-
-impl Sink {
-    fn suffix(self) -> &'static str {
-        match self {
-            Sink::Xdp => "",
-            Sink::Gro => "_gro",
-            Sink::Plain => "_plain",
-        }
+        let sink = if self == INGRESS { "" } else { sink.suffix };
+        format!("{}_mpps{sink}", self.name)
     }
 }
 
@@ -116,33 +102,29 @@ pub fn measure(
     suffix: &str,
     cores: [usize; 2],
     rounds: &mut Rounds,
-) -> Done {
-    let accelerated = |links, workers| {
+) -> Result {
+    let accelerated = |queues, workers| {
         let worker_cores = vec![cores[1], cores[0]];
         let options = Options { workers: Some(workers), worker_cores, ..Options::new(PORTS) };
-        Network::accelerated(links, routes, options)
+        Network::accelerated(queues, routes, options)
     };
     let mut places = [
-        Place::new(Network::with_routes(IN_A_ROW, routes)?)?,
-        Place::new(accelerated(IN_A_ROW, 1)?)?,
+        Place::new(Network::with_routes(1, routes)?)?,
+        Place::new(accelerated(1, 1)?)?,
         // A queue for each worker on every link. One sender's frames arrive by one of them.
-        Place::new(accelerated(IN_A_ROW_BY_TWO_QUEUES, 2)?)?,
+        Place::new(accelerated(2, 2)?)?,
     ];
     let flows = if suffix.is_empty() { few() } else { many(routes) };
     for _ in 0..plan.rounds() {
         for (sink, contestants) in WITH {
             for (kind, flows) in with(sink, &flows) {
                 for &contestant in contestants {
-                    let place = match contestant {
-                        Ingress | Driver | Workers(1) => &mut places[1],
-                        Workers(_) => &mut places[2],
-                        _ => &mut places[0],
-                    };
+                    let place = &mut places[contestant.place];
                     let mpps = place.forwarded(contestant, sink, flows, cores[0], plan)?;
                     let name = format!("{}{suffix}{kind}", contestant.figure(sink));
                     rounds.push(&name, "Mpps", Some(mpps));
                 }
-                if sink == Sink::Xdp {
+                if sink == XDP {
                     net(rounds, &format!("{suffix}{kind}"));
                 }
             }
@@ -156,13 +138,13 @@ pub fn measure(
     for (over, under, sinks) in RATIOS {
         for &sink in sinks {
             for (kind, _) in with(sink, &flows) {
-                let name = format!("{}_over_{}{}", over.name(), under.name(), sink.suffix());
+                let name = format!("{}_over_{}{}", over.name, under.name, sink.suffix);
                 let end = format!("{suffix}{kind}");
                 ratio(&name, &over.figure(sink), &under.figure(sink), &end);
             }
         }
     }
-    for (kind, _) in with(Sink::Xdp, &flows) {
+    for (kind, _) in with(XDP, &flows) {
         let end = format!("{suffix}{kind}");
         ratio("driver_over_floor", "driver_net_ns", "floor_net_ns", &end);
     }
@@ -187,9 +169,9 @@ struct Place {
 }
 
 impl Place {
-    fn new(network: Network) -> Done<Place> {
+    fn new(network: Network) -> Result<Place> {
         // Both ways are to be the tier's.
-        network.tool("client", "ethtool -K eth0 gro on")?;
+        network.lab.client.run(|| Offloads::set_gro("eth0", true))?;
         Ok(Place { network, sink: None })
     }
 
@@ -201,27 +183,24 @@ impl Place {
         flows: &Flows,
         core: usize,
         plan: &Plan,
-    ) -> Done<f64> {
+    ) -> Result<f64> {
         self.end_in(sink)?;
         let network = &self.network;
-        let router = network.host("r1");
-        let mut dropped_at_once = None;
-        let mut _yardstick = None;
-        match contestant {
-            Fib | Floor => {
-                let which = if contestant == Fib { Yardstick::Fib } else { Yardstick::Floor };
+        let router = &network.lab.router;
+        let (mut dropped_at_once, mut _program, mut tier) = (None, None, None);
+        match contestant.by {
+            By::Kernel => {}
+            By::Tier(name) => tier = Some(name),
+            By::Program(which) => {
                 let link = router.run(move || {
                     let [lan, wan] = PORTS.map(Interface::read);
                     let (lan, wan) = (lan?, wan?);
-                    let nobody: Mac = NOBODYS_MAC.parse().expect("it is written in network.rs");
-                    Done::Ok(which.attach(&lan, &wan, [nobody.0, wan.mac])?)
+                    Ok::<_, Error>(which.attach(&lan, &wan, [NOBODYS_MAC, wan.mac])?)
                 });
-                _yardstick = Some(link?);
+                _program = Some(link?);
             }
-            Generator => dropped_at_once = Some(router.run(|| sink_at("lan"))?),
-            Kernel | Ingress | Driver | Workers(_) => {}
+            By::Nothing => dropped_at_once = Some(sink_at(router, "lan")?),
         }
-        let tier = contestant.tier();
         let source = network.accelerator();
         if let (Some(source), Some(tier)) = (&source, tier) {
             choose(source, tier)?;
@@ -230,50 +209,44 @@ impl Place {
             let ledger = source.as_ref()?.ledger();
             tier.map(|tier| ledger.tiers.get(tier).copied().unwrap_or(0))
         };
-        let generator = network.generate(flows, 1, core)?;
+        let generator = network.lab.generate(flows, 1, core)?;
         let before = by_tier();
         let (frames, elapsed) = rate(plan.slice(), || match (&dropped_at_once, &self.sink) {
             (Some(sink), _) | (None, Some((_, Some(sink)))) => Ok(sink.dropped().0),
-            _ => network.received(),
+            _ => network.lab.received(),
         })?;
         if let (Some(before), Some(after)) = (before, by_tier())
             && ((after - before) as f64) < frames * 0.95
         {
             let (count, ledger) = (after - before, source.map(|source| source.ledger()));
-            let why = format!("{tier:?} forwarded {count} of {frames} frames: {ledger:#?}");
-            return Err(Stop::Failed(why));
+            return Err(
+                format!("{tier:?} forwarded {count} of {frames} frames: {ledger:#?}").into()
+            );
         }
         generator.stop()?;
         Ok(frames / elapsed / 1e6)
     }
 
     /// Frames end in this sink from now on.
-    fn end_in(&mut self, sink: Sink) -> Done {
+    fn end_in(&mut self, sink: Sink) -> Result {
         if self.sink.as_ref().is_some_and(|set| set.0 == sink) {
             return Ok(());
         }
         drop(self.sink.take());
-        let gro = if sink == Sink::Gro { "on" } else { "off" };
-        self.network.tool("server", &format!("ethtool -K eth0 gro {gro}"))?;
-        let program = match sink {
-            Sink::Xdp => Some(self.network.host("server").run(|| sink_at("eth0"))?),
-            Sink::Gro | Sink::Plain => None,
-        };
+        let server = &self.network.lab.server;
+        server.run(move || Offloads::set_gro("eth0", sink.gro))?;
+        let program = if sink.xdp { Some(sink_at(server, "eth0")?) } else { None };
         self.sink = Some((sink, program));
         Ok(())
     }
 }
 
-fn sink_at(name: &str) -> Done<LiveSink> {
-    Ok(LiveSink::attach(&Interface::read(name)?)?)
-}
-
 /// Sets the tier that forwards from now on; waits until it does, receiving and transmitting.
-fn choose(source: &Arc<dyn Accelerated>, tier: &str) -> Done {
+fn choose(source: &Arc<dyn Accelerated>, tier: &str) -> Result {
     debug_assert!(TierChoice::named(tier).is_some());
     for port in PORTS {
         let set = source.set(&format!("port.{port}.tier"), tier);
-        set.map_err(|error| Stop::Failed(format!("{port} to {tier}: {error:?}")))?;
+        set.map_err(|error| format!("{port} to {tier}: {error:?}"))?;
     }
     let patience = Instant::now() + PATIENCE;
     loop {
@@ -282,14 +255,11 @@ fn choose(source: &Arc<dyn Accelerated>, tier: &str) -> Done {
             return Ok(());
         }
         if Instant::now() > patience {
-            return Err(Stop::Failed(format!("the tier {tier} did not begin: {ports:#?}")));
+            return Err(format!("the tier {tier} did not begin: {ports:#?}").into());
         }
         thread::sleep(LOOK); // Another thread decides, without notifying this one.
     }
 }
-
-/// Where the frames of a family go, and one such address.
-type Flows = (Destinations, IpAddr);
 
 /// Flows, and their suffix in the figures' names.
 type Kind = (&'static str, Flows);
@@ -297,41 +267,21 @@ type Kind = (&'static str, Flows);
 /// The kinds of flows that are measured with a sink. Other sinks than XDP are about what lies behind the router: one kind
 /// shows it.
 fn with(sink: Sink, flows: &[Kind]) -> &[Kind] {
-    if sink == Sink::Xdp { flows } else { &flows[..1] }
+    if sink == XDP { flows } else { &flows[..1] }
 }
 
 /// One flow of each family.
 fn few() -> Vec<Kind> {
     let ipv6 = Ipv6Addr::new(0x2001, 0xdb8, 0x128, 0, 0, 0, 0, 1);
-    let kinds = [("", Ipv4Addr::new(10, 128, 0, 1).into()), ("_v6", IpAddr::V6(ipv6))];
-    kinds.map(|(kind, to)| (kind, (Destinations::InTurn(vec![to]), to))).into()
+    vec![("", Flows::to([10, 128, 0, 1].into())), ("_v6", Flows::to(ipv6.into()))]
 }
 
 /// 65,536 flows of each family, each frame's drawn anew: in IPv4 all over the address space from 16.0.0.0 to
 /// 111.255.255.255, as in the baselines of other forwarders; in IPv6, which is nearly all empty, in prefixes of the
 /// table. And 65,536 that are near each other, to hosts of one /16, by the default route.
 fn many(routes: &[(IpAddr, u8)]) -> Vec<Kind> {
-    let prefixes: Vec<Ipv6Addr> = routes
-        .iter()
-        .filter_map(|(address, length)| match address {
-            IpAddr::V6(address) if *length <= 64 => Some(*address),
-            _ => None,
-        })
-        .collect();
-    let ipv6 = |n: u32| {
-        // Knuth's multiplier: numbers that are near each other go far apart.
-        let prefix = prefixes[n.wrapping_mul(2_654_435_761) as usize % prefixes.len()];
-        IpAddr::V6(Ipv6Addr::from_bits(prefix.to_bits() | 1))
-    };
-    let drawn: Vec<IpAddr> = (0..FLOWS).map(ipv6).collect();
-    let one = drawn[0];
-    vec![
-        ("", (Destinations::Spread, [16, 0, 0, 1].into())),
-        ("_v6", (Destinations::Drawn(drawn), one)),
-        ("_near", (Destinations::Near, [10, 128, 0, 1].into())),
-    ]
+    vec![("", Flows::ipv4()), ("_v6", Flows::ipv6(routes)), ("_near", Flows::near())]
 }
 
-const FLOWS: u32 = 1 << 16;
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(5);

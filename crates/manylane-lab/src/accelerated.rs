@@ -4,7 +4,7 @@ use std::env;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{self, Child, Command, ExitStatus, Stdio};
+use std::process::{self, Child, ExitStatus, Stdio};
 use std::sync::Mutex;
 
 use manylane_io::namespace::Host;
@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
 
 use crate::scenario::{signal, skip, spawn_in};
-use crate::tools::{PATIENCE, until};
+use crate::tools::{PATIENCE, mortal, until};
 use crate::topology::Topology;
 use manylane_api::accelerate::{
     AcceleratedLedger, AcceleratedPort, AcceleratorStatus, MirrorStatus,
@@ -96,9 +96,8 @@ impl Accelerated {
         let folder = folder_of_its_own();
         fs::create_dir_all(&folder).expect("the temporary folder can be written");
         let socket = folder.join("api.sock");
-        // The kernel ends it when we end, whatever ends us.
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", program, "accelerate"]).args(interfaces);
+        let mut command = mortal(program);
+        command.arg("accelerate").args(interfaces);
         command.arg("--socket").arg(&socket).args(arguments);
         let said = || File::options().create(true).append(true).open(folder.join("said"));
         let [stdout, stderr] = [said(), said()].map(|file| file.expect("the folder is ours"));

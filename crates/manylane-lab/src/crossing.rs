@@ -30,9 +30,9 @@ use manylane_io::affinity;
 use manylane_io::interface::{Interface, Offloads};
 use manylane_io::netlink::kernel::{Change, Changed, Hop, Hops, Route};
 use manylane_io::netlink::{self, Netlink, NetlinkError};
-use manylane_net::wire::ethernet::{self, Mac, ether_type};
-use manylane_net::wire::{ipv4, ipv6, protocol, udp};
+use manylane_net::wire::ethernet::Mac;
 
+use super::packet::emit_udp;
 use super::prefixes::Prefixes;
 use super::{Host, LabError, Topology};
 
@@ -112,27 +112,40 @@ impl Crossing {
 
     /// Counts and drops what arrives at the sink, until it is dropped.
     pub fn sink(&self) -> Result<LiveSink, LabError> {
-        let attach =
-            || -> Result<LiveSink, LabError> { Ok(LiveSink::attach(&Interface::read("eth0")?)?) };
-        self.topology.host("sink").run(attach)
+        sink_at(self.topology.host("sink"), "eth0")
     }
 
     /// Sends small packets on a core, as many as it can, until the value is dropped.
     pub fn generate(&self, flows: &Flows, core: usize) -> Result<SmallPackets, LabError> {
-        let macs = [self.topology.mac("router", "transit0")?, self.topology.mac("source", "eth0")?];
-        let options = LiveOptions {
-            frame: small_frame(macs.map(Mac), flows.source, flows.first),
-            destinations: flows.destinations.clone(),
-            ports: 1,
-            per_second: 0,
-            core: Some(core),
-        };
-        let start = move || -> Result<LiveGenerator, LabError> {
-            Ok(LiveGenerator::start(&Interface::read("eth0")?, options)?)
-        };
-        let generator = self.topology.host("source").run(start)?;
+        let to = self.topology.mac("router", "transit0")?;
+        let from = (self.topology.host("source"), [SOURCE_V4, SOURCE_V6]);
+        let generator = generate(from, to, flows, 1, core)?;
         Ok(SmallPackets { generator, _pauses: Pauses::start(core) })
     }
+}
+
+/// Counts and drops what arrives at an interface of a host, until the value is dropped.
+pub fn sink_at(host: &Host, interface: &'static str) -> Result<LiveSink, LabError> {
+    host.run(move || Ok(LiveSink::attach(&Interface::read(interface)?)?))
+}
+
+/// Sends small packets on a core, from the `eth0` of a host that has these addresses to a router's Ethernet address,
+/// until the generator is dropped. Source `ports` take turns.
+pub(crate) fn generate(
+    (host, [v4, v6]): (&Host, [IpAddr; 2]),
+    to: [u8; 6],
+    flows: &Flows,
+    ports: u16,
+    core: usize,
+) -> Result<LiveGenerator, LabError> {
+    let Flows { first, destinations, .. } = flows.clone();
+    host.run(move || {
+        let interface = Interface::read("eth0")?;
+        let source = if first.is_ipv4() { v4 } else { v6 };
+        let frame = small_frame([to, interface.mac].map(Mac), source, first);
+        let options = LiveOptions { frame, destinations, ports, per_second: 0, core: Some(core) };
+        Ok(LiveGenerator::start(&interface, options)?)
+    })
 }
 
 /// Small packets on their way.
@@ -241,7 +254,6 @@ pub fn prefixes_of(table: &Prefixes) -> Vec<(IpAddr, u8)> {
 pub struct Flows {
     /// `IPv4` or `IPv6`.
     pub name: &'static str,
-    source: IpAddr,
     first: IpAddr,
     destinations: Destinations,
 }
@@ -250,7 +262,19 @@ impl Flows {
     /// To 65,536 IPv4 addresses all over the address space, each packet's drawn anew.
     pub fn ipv4() -> Flows {
         let first = IpAddr::from([16, 0, 0, 1]);
-        Flows { name: "IPv4", source: SOURCE_V4, first, destinations: Destinations::Spread }
+        Flows { name: "IPv4", first, destinations: Destinations::Spread }
+    }
+
+    /// To 65,536 IPv4 addresses that are near each other, in one /16 that only the default route leads to.
+    pub fn near() -> Flows {
+        let first = IpAddr::from([10, 128, 0, 1]);
+        Flows { name: "IPv4", first, destinations: Destinations::Near }
+    }
+
+    /// To one address.
+    pub fn to(first: IpAddr) -> Flows {
+        let name = if first.is_ipv4() { "IPv4" } else { "IPv6" };
+        Flows { name, first, destinations: Destinations::InTurn(vec![first]) }
     }
 
     /// To 65,536 IPv6 addresses, each packet's drawn anew: nearly all of that space is empty, so they are in prefixes of
@@ -273,49 +297,14 @@ impl Flows {
         };
         let drawn: Vec<IpAddr> = (0..DESTINATIONS).map(address).collect();
         let first = drawn[0];
-        Flows { name: "IPv6", source: SOURCE_V6, first, destinations: Destinations::Drawn(drawn) }
+        Flows { name: "IPv6", first, destinations: Destinations::Drawn(drawn) }
     }
 }
 
 /// A frame of 64 bytes with UDP. Its source is of the destination's IP version.
-fn small_frame([to, from]: [Mac; 2], source: IpAddr, destination: IpAddr) -> Vec<u8> {
+fn small_frame(macs: [Mac; 2], source: IpAddr, destination: IpAddr) -> Vec<u8> {
     let mut frame = vec![0; 64];
-    let (head, packet) = frame.split_at_mut(ethernet::HEADER_LEN);
-    let emitted = match (source, destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            ethernet::emit(head, to, from, ether_type::IPV4).expect("it fits");
-            let (header, datagram) = packet.split_at_mut(ipv4::HEADER_LEN);
-            datagram[..4].copy_from_slice(&[0x04, 0, 0, 9]);
-            datagram[5] = datagram.len() as u8; // UDP's length; without a checksum.
-            let fields = ipv4::Header {
-                tos: 0,
-                identification: 0,
-                dont_fragment: false,
-                ttl: 64,
-                protocol: protocol::UDP,
-                source,
-                destination,
-            };
-            fields.emit(header, datagram.len())
-        }
-        (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            ethernet::emit(head, to, from, ether_type::IPV6).expect("it fits");
-            let (header, datagram) = packet.split_at_mut(ipv6::HEADER_LEN);
-            let end = |address, port| std::net::SocketAddrV6::new(address, port, 0, 0);
-            udp::emit_v6(datagram, end(source, 1024), end(destination, 9)).expect("it fits");
-            let fields = ipv6::Header {
-                traffic_class: 0,
-                flow_label: 0,
-                next_header: protocol::UDP,
-                hop_limit: 64,
-                source,
-                destination,
-            };
-            fields.emit(header, datagram.len())
-        }
-        _ => unreachable!("`Flows` has both of one version"),
-    };
-    emitted.expect("it fits");
+    emit_udp(&mut frame, 64, macs, [source, destination]);
     frame
 }
 

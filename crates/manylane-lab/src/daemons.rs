@@ -18,7 +18,7 @@ use manylane_io::namespace::Host;
 use nix::sys::signal::Signal;
 
 use crate::scenario::{signal, skip, spawn_in};
-use crate::tools::until;
+use crate::tools::{mortal, until};
 
 /// FRR on one router.
 pub struct Frr {
@@ -128,8 +128,8 @@ struct Daemon(Child);
 
 impl Daemon {
     fn start(host: &Host, program: &Path, with: impl FnOnce(&mut Command)) -> Daemon {
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "unshare", "--pid", "--fork", "--kill-child"]);
+        let mut command = mortal("unshare");
+        command.args(["--pid", "--fork", "--kill-child"]);
         // The first process of a namespace has to be one that keeps its identity.
         command.args(["sh", "-c", "\"$0\" \"$@\"; exit $?"]).arg(program);
         with(&mut command);

@@ -1,22 +1,26 @@
-//! The one generator: what stands for a device, in front of and behind the product's workers.
+//! [`Device`]: what stands for a network card in front of workers between ports in memory.
 //!
-//! A [`Device`] decides when frames arrive and which of them find a descriptor; each question writes them. Frames begin
+//! A [`Device`] decides when frames arrive and which of them find a descriptor; its user writes them. Frames begin
 //! as [`ipv4_template`] has them, to destinations drawn inside announced prefixes ([`targets`]).
 
 use std::collections::VecDeque;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
-use manylane_net::wire::ethernet::Mac;
+use manylane_frame::{BATCH_MAX, Batch, Frame, HEADROOM, Pool};
+use manylane_io::port::memory::{Next, Source};
 use manylane_net::wire::flow::flow_hash;
 use manylane_net::wire::ipv4;
+use manylane_sync::counters::{CounterReader, Counters};
+use manylane_sync::words::{Words, WordsMut};
 
-use crate::packet::emit_udp;
-use crate::prelude::*;
-use crate::router::{Ground, by_turns, mac, port};
-use manylane_lab::prefixes::{Draw, Prefixes};
-use manylane_lab::random::Random;
+use crate::network::{CLIENT_V4, CLIENT_V6};
+use crate::packet::{SENDER, emit_udp, router_mac};
+use crate::prefixes::{Draw, Prefixes};
+use crate::random::Random;
 
 /// Bytes of a frame, and of the headers that are written of a longer one.
 pub const FRAME_LEN: usize = 64;
+/// What a frame begins with.
 pub type Head = [u8; FRAME_LEN];
 
 /// The number of destinations; each frame has the next.
@@ -24,9 +28,6 @@ pub const TARGETS: usize = 1 << 20;
 /// A power of two, so that batches never wrap around in the middle.
 const _: () = assert!(TARGETS.is_multiple_of(BATCH_MAX));
 
-const SENDER: Mac = Mac([2, 0, 0, 0, 0, 1]);
-const SOURCE_V4: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
-const SOURCE_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1);
 /// The destination of frames that all have one.
 pub const DESTINATION: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
 
@@ -36,6 +37,7 @@ pub const DESTINATION: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
 pub struct Target {
     address: u32,
     checksum: u16,
+    /// The last byte of the flow's hash.
     pub bucket: u8,
 }
 
@@ -56,17 +58,18 @@ pub fn targets(prefixes: &Prefixes, random: &mut Random, len: usize) -> Vec<Targ
 /// The beginning of a frame of `len` bytes to `destination`, and its header checksum in memory order.
 pub fn ipv4_template(destination: Ipv4Addr, len: usize) -> (Head, u16) {
     let mut frame = [0; FRAME_LEN];
-    emit_udp(&mut frame, len, [mac(0), SENDER], [SOURCE_V4.into(), destination.into()]);
+    emit_udp(&mut frame, len, [router_mac(0), SENDER], [CLIENT_V4, destination.into()]);
     (frame, u16::from_ne_bytes([frame[24], frame[25]]))
 }
 
 /// A frame to `destination`, and its UDP checksum in memory order.
 pub fn ipv6_template(destination: Ipv6Addr) -> (Head, u16) {
     let mut frame = [0; FRAME_LEN];
-    emit_udp(&mut frame, FRAME_LEN, [mac(0), SENDER], [SOURCE_V6.into(), destination.into()]);
+    emit_udp(&mut frame, FRAME_LEN, [router_mac(0), SENDER], [CLIENT_V6, destination.into()]);
     (frame, u16::from_ne_bytes([frame[60], frame[61]]))
 }
 
+/// Writes the beginning of a frame to this destination.
 #[inline(always)]
 pub fn write_ipv4(bytes: &mut [u8], template: &Head, target: &Target) {
     let bytes = head(bytes);
@@ -75,6 +78,7 @@ pub fn write_ipv4(bytes: &mut [u8], template: &Head, target: &Target) {
     bytes[30..34].copy_from_slice(&target.address.to_ne_bytes());
 }
 
+/// What the bytes of a frame begin with.
 #[inline(always)]
 pub fn head(bytes: &mut [u8]) -> &mut Head {
     bytes.first_chunk_mut().expect("the window is longer")
@@ -99,10 +103,12 @@ pub fn write_same(
     }
 }
 
+/// When frames arrive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     /// No more; what lies in the ring may be taken.
     Off,
+    /// Whenever the worker looks, as many as it takes.
     Always,
     /// One at each interval, in picoseconds, whether the worker takes it or not.
     Every(u64),
@@ -128,11 +134,14 @@ const WORDS: usize = 5;
 /// Sets what devices do.
 pub struct Switch(WordsMut<u64>);
 
-impl Switch {
-    pub fn new() -> Switch {
+impl Default for Switch {
+    fn default() -> Switch {
         Switch(WordsMut::zeroed(WORDS))
     }
+}
 
+impl Switch {
+    /// What a device reads.
     pub fn reader(&self) -> Reading {
         Reading(self.0.reader())
     }
@@ -157,10 +166,12 @@ impl Switch {
     }
 }
 
+/// What devices, and what stands behind the workers, read of a [`Switch`].
 #[derive(Clone)]
 pub struct Reading(Words<u64>);
 
 impl Reading {
+    /// The steps of extra work for each frame that leaves.
     #[inline(always)]
     pub fn work(&self) -> u64 {
         self.0.load(WORK)
@@ -172,6 +183,7 @@ impl Reading {
         self.0.load(KIND) == 2
     }
 
+    /// Whether no more frames arrive.
     #[inline(always)]
     pub fn is_off(&self) -> bool {
         self.0.load(KIND) == 0
@@ -193,6 +205,7 @@ pub struct Run {
     pub mix: usize,
     /// When the first was due, and how long after it each of the others; 0 but for [`Arrival::Every`].
     pub due_ps: u64,
+    /// See `due_ps`.
     pub gap_ps: u64,
 }
 
@@ -338,6 +351,7 @@ impl<W: FnMut(&Pool, &mut [Frame], Run)> Device<W> {
     }
 }
 
+/// What a memory port receives from a device.
 pub fn source<W>(mut device: Device<W>) -> Source
 where
     W: FnMut(&Pool, &mut [Frame], Run) + Send + 'static,
@@ -346,18 +360,6 @@ where
         device.receive(pool, batch, now_ns);
         Next::More
     })
-}
-
-/// Workers between ports 0 and 1, with a full table over next hops at both.
-pub fn ground_with_table(workers: usize, frames: u32, prefixes: &Prefixes) -> Result<Ground> {
-    let mut ground = Ground::new(workers, frames, vec![port(0), port(1)])?;
-    let [ipv4, ipv6] = ground.next_hops(by_turns)?;
-    let (mut one, mut other) = (Random(7), Random(7));
-    ground.load(
-        prefixes.ipv4.iter().map(|&prefix| (prefix, ipv4[one.below(ipv4.len())])),
-        prefixes.ipv6.iter().map(|&prefix| (prefix, ipv6[other.below(ipv6.len())])),
-    )?;
-    Ok(ground)
 }
 
 #[cfg(test)]
@@ -407,7 +409,7 @@ mod tests {
     }
 
     fn device(arrival: Arrival) -> Device<impl FnMut(&Pool, &mut [Frame], Run)> {
-        let mut switch = Switch::new();
+        let mut switch = Switch::default();
         switch.set(arrival, 0);
         let mut device = Device::new(switch.reader(), u64::MAX, |_: &Pool, _: &mut [Frame], _| ());
         device.begin(0);

@@ -20,6 +20,9 @@
 //! |---------------|------------------------------------------------------------------|
 //! | `network.rs`  | [`Lab`]: making the hosts and what connects them                  |
 //! | `config.rs`   | the text of manylane's configuration as the router of a lab       |
+//! | `load.rs`     | a table, small frames and iperf3 on a [`Lab`]'s router, and what counts them |
+//! | `device.rs`   | what stands for a network card in front of workers in memory      |
+//! | `packet.rs`   | headers of packets                                                |
 //! | `ping.rs`     | [`Pinger`]: echo requests, and whatever ICMP answers              |
 //! | `udp.rs`      | [`UdpStream`]: numbered datagrams                                |
 //! | `tcp.rs`      | [`TcpTransfer`]: both directions of a connection at once          |
@@ -48,10 +51,13 @@ pub mod config;
 pub mod content;
 pub mod crossing;
 pub mod daemons;
+pub mod device;
 pub mod endless;
 #[allow(unsafe_code, reason = "system calls that take addresses")]
 pub mod generator;
+pub mod load;
 pub mod network;
+pub mod packet;
 pub mod ping;
 pub mod prefixes;
 pub mod random;

@@ -31,13 +31,15 @@ pub const WAN_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 0
 pub struct LabOptions {
     /// Queues of every link, each way.
     pub queues: u32,
+    /// The MTU of every link.
+    pub mtu: u32,
     /// Whether the router's kernel forwards: the baseline, without manylane.
     pub kernel_router: bool,
 }
 
 impl Default for LabOptions {
     fn default() -> Self {
-        LabOptions { queues: 1, kernel_router: false }
+        LabOptions { queues: 1, mtu: 1500, kernel_router: false }
     }
 }
 
@@ -62,7 +64,12 @@ impl Lab {
         for host in [&lab.client, &lab.server] {
             set(host, END_HOST)?;
         }
-        set(&lab.router, if options.kernel_router { KERNEL_ROUTER } else { SILENT_KERNEL })?;
+        if options.kernel_router {
+            set(&lab.router, ROUTER)?;
+            lab.router.run(|| Netlink::open()?.set_up("lo"))?;
+        } else {
+            set(&lab.router, SILENT_KERNEL)?;
+        }
 
         let to_client =
             Side { link: "lan", ours: [LAN_V4, LAN_V6], theirs: [CLIENT_V4, CLIENT_V6] };
@@ -89,8 +96,9 @@ fn connect(router: &Host, host: &Host, side: Side, options: LabOptions) -> Resul
         })?;
     router.run(move || {
         let mut netlink = Netlink::open()?;
-        let end = LinkEnd::new(side.link).queues(options.queues);
-        let far_end = LinkEnd::new("eth0").queues(options.queues);
+        let mtu = Some(options.mtu);
+        let [end, far_end] = [side.link, "eth0"]
+            .map(|name| LinkEnd { mtu, ..LinkEnd::new(name).queues(options.queues) });
         netlink.create_veth(&end, &far_end, Some(other.as_fd()))?;
         if options.kernel_router {
             add_addresses(&mut netlink, side.link, side.ours)?;
@@ -120,24 +128,37 @@ fn add_addresses(
 }
 
 /// Changes settings before the host's links are made: links copy `default` when they come.
-fn set(host: &Host, settings: &'static [(&'static str, &'static str)]) -> Result<(), LabError> {
+pub(crate) fn set(
+    host: &Host,
+    settings: &'static [(&'static str, &'static str)],
+) -> Result<(), LabError> {
     host.run(|| settings.iter().try_for_each(|(name, value)| sysctl::set(name, value)))?;
     Ok(())
 }
 
 /// IPv6 addresses usable at once (no duplicate address detection), and no chatter that a router would
 /// have to answer. A host needs its link-local address to solicit neighbours.
-const END_HOST: &[(&str, &str)] = &[
+pub(crate) const END_HOST: &[(&str, &str)] = &[
     ("net/ipv6/conf/default/accept_dad", "0"),
     ("net/ipv6/conf/default/accept_ra", "0"),
     ("net/ipv6/conf/default/router_solicitations", "0"),
+    ("net/ipv4/conf/all/rp_filter", "0"),
+    ("net/ipv4/conf/default/rp_filter", "0"),
 ];
 
-const KERNEL_ROUTER: &[(&str, &str)] = &[
+/// A namespace takes IPv4's settings from the first one, where they may be anything. Errors by ICMP are not limited:
+/// one that is missing says that it was not sent.
+pub(crate) const ROUTER: &[(&str, &str)] = &[
     ("net/ipv6/conf/default/accept_dad", "0"),
     ("net/ipv4/ip_forward", "1"),
     ("net/ipv6/conf/all/forwarding", "1"),
     ("net/ipv4/conf/all/rp_filter", "0"),
+    ("net/ipv4/conf/default/rp_filter", "0"),
+    // Not `icmp_ratelimit` 0: that takes away what routes to nowhere may say (`ip_error` shares its tokens).
+    ("net/ipv4/icmp_ratemask", "0"),
+    ("net/ipv4/icmp_msgs_per_sec", "1000000"),
+    ("net/ipv4/icmp_msgs_burst", "1000000"),
+    ("net/ipv6/icmp/ratelimit", "0"),
 ];
 
 /// The router's kernel neither forwards nor answers nor speaks: only manylane does.

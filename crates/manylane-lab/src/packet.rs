@@ -1,10 +1,19 @@
-//! The headers of all packets that the bench and `bench/counted` make.
+//! The headers of the packets that labs, the bench and `bench/counted` make.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV6};
 
 use manylane_net::wire::ethernet::{self, Mac, ether_type};
 use manylane_net::wire::{ipv4, ipv6, protocol, udp};
 
+/// The Ethernet address of a router's port between workers in memory.
+pub const fn router_mac(port: u16) -> Mac {
+    Mac([2, 0, 0, 0, 0, 0x11 + port as u8])
+}
+
+/// The Ethernet address of the host that sends to such a router.
+pub const SENDER: Mac = Mac([2, 0, 0, 0, 0, 1]);
+
+/// An IPv4 header without options, tags of the network or fragments.
 pub fn ipv4(protocol: u8, ttl: u8, [source, destination]: [Ipv4Addr; 2]) -> ipv4::Header {
     let (tos, identification, dont_fragment) = (0, 0, false);
     ipv4::Header { tos, identification, dont_fragment, ttl, protocol, source, destination }

@@ -1,5 +1,6 @@
 //! Programs of the operating system in a host's namespace, and waiting for what they say.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::process::{Command, Stdio};
@@ -43,6 +44,13 @@ impl Line {
     pub fn into_command(self) -> Command {
         self.0
     }
+}
+
+/// A program that the kernel ends when its parent ends, for whatever reason.
+pub fn mortal(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]).arg(program);
+    command
 }
 
 /// A line that could not be run, or a program that said no.

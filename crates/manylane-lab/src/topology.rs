@@ -24,7 +24,7 @@ use manylane_io::namespace::Host;
 use manylane_io::netlink::{LinkEnd, Netlink, NetlinkError, Route};
 use manylane_io::sysctl::{self, SysctlError};
 
-use crate::network::LabError;
+use crate::network::{END_HOST, LabError, ROUTER, set};
 use crate::tools::{ToolError, tool, until};
 
 /// Hosts and routers by their names; the links are theirs.
@@ -39,10 +39,7 @@ impl Topology {
         let mut topology = Topology { hosts: BTreeMap::new() };
         for station in &plan.stations {
             let host = Host::start(&station.name)?;
-            let settings = if station.is_router { ROUTER } else { END_HOST };
-            host.run(move || {
-                settings.iter().try_for_each(|(name, value)| sysctl::set(name, value))
-            })?;
+            set(&host, if station.is_router { ROUTER } else { END_HOST })?;
             host.run(|| Netlink::open()?.set_up("lo"))?;
             topology.hosts.insert(station.name.clone(), host);
         }
@@ -282,30 +279,6 @@ impl Plan {
 fn address(word: &str) -> Result<IpAddr, String> {
     word.parse().map_err(|_| format!("`{word}` is not an address"))
 }
-
-/// IPv6 addresses usable at once (no duplicate address detection), and no chatter.
-const END_HOST: &[(&str, &str)] = &[
-    ("net/ipv6/conf/default/accept_dad", "0"),
-    ("net/ipv6/conf/default/accept_ra", "0"),
-    ("net/ipv6/conf/default/router_solicitations", "0"),
-    ("net/ipv4/conf/all/rp_filter", "0"),
-    ("net/ipv4/conf/default/rp_filter", "0"),
-];
-
-/// A namespace takes IPv4's settings from the first one, where they may be anything. Errors by ICMP are not limited:
-/// one that is missing says that it was not sent.
-const ROUTER: &[(&str, &str)] = &[
-    ("net/ipv6/conf/default/accept_dad", "0"),
-    ("net/ipv4/ip_forward", "1"),
-    ("net/ipv6/conf/all/forwarding", "1"),
-    ("net/ipv4/conf/all/rp_filter", "0"),
-    ("net/ipv4/conf/default/rp_filter", "0"),
-    // Not `icmp_ratelimit` 0: that takes away what routes to nowhere may say (`ip_error` shares its tokens).
-    ("net/ipv4/icmp_ratemask", "0"),
-    ("net/ipv4/icmp_msgs_per_sec", "1000000"),
-    ("net/ipv4/icmp_msgs_burst", "1000000"),
-    ("net/ipv6/icmp/ratelimit", "0"),
-];
 
 #[cfg(test)]
 mod tests {

@@ -25,11 +25,7 @@ use crate::baseline::frame::{Glibc, Packets};
 use crate::histogram::{self, Snapshot};
 use crate::prelude::*;
 use crate::router::{self, Ground, Place};
-use crate::traffic::{
-    ARRIVED, Arrival, Device, FRAME_LEN, Head, LOST, Reading, Run, Switch, TARGETS, Target,
-    ground_with_table, ipv4_template, targets, write_ipv4,
-};
-use manylane_lab::prefixes::{Prefixes, Random};
+use manylane_lab::device::{ARRIVED, LOST, targets, write_ipv4};
 
 /// Frames without fragments that Ethernet has: the smallest and the largest.
 const LENGTHS: [usize; 2] = [64, 1514];
@@ -61,7 +57,7 @@ struct Lane {
 impl Forwarding {
     pub fn new(quick: bool) -> Result<Forwarding> {
         let prefixes = Prefixes::synthetic();
-        let ground = ground_with_table(SCHEMES, FRAMES, &prefixes)?;
+        let ground = Ground::with_table(SCHEMES, FRAMES, &prefixes)?;
         let frames = Arc::new(Frames::new(&prefixes));
         let lane = |name, scheme: Option<Packets<Glibc>>| {
             Lane::new(name, &ground, &frames, scheme).map(Mutex::new)
@@ -123,7 +119,7 @@ fn capacity_and_latency(
     })?;
     let after = lock(lane).lane.counts();
     if after[0] == before[0] || after[0] - before[0] != after[1] - before[1] {
-        return Err(io::Error::other(format!("{name}: not every frame was forwarded")));
+        return Err(format!("{name}: not every frame was forwarded").into());
     }
     let ns = measured.map(|(ns, _)| ns);
     bench.ns(&format!("forward_{name}_ns_{bytes}"), ns);
@@ -210,7 +206,7 @@ impl Lane {
     where
         S::Batch: Send,
     {
-        let switch = Switch::new();
+        let switch = Switch::default();
         let (frames, mut next) = (frames.clone(), 0);
         let mut device =
             Device::new(switch.reader(), u64::MAX, move |pool: &Pool, batch: &mut [Frame], run| {

@@ -77,8 +77,8 @@ const SLICE: Duration = Duration::from_millis(30);
 
 pub fn run(plan: &Plan, output: &Output) -> Result {
     tune_glibc();
-    let region = Region::new(RegionConfig { frames: FRAMES, frame_size: 2048 });
-    let depot = Depot::new(region.map_err(io::Error::other)?, 2).expect("the region is new");
+    let region = Region::new(RegionConfig { frames: FRAMES, frame_size: 2048 })?;
+    let depot = Depot::new(region, 2).expect("the region is new");
     let mut untuned = Untuned::start(plan)?;
     let mut forwarding = Forwarding::new(plan.pace.quick)?;
     output.note("a packet: take, fill in the metadata, give back; 32 a call, 64 outstanding");

@@ -63,7 +63,7 @@ impl Odd {
         let given_up = dropped(DropReason::NeighbourFailed);
         match [errors, replies, fragments, broken, given_up] {
             counts if counts.contains(&0) => {
-                Err(io::Error::other(format!("an exception did not happen: {counts:?}")))
+                Err(format!("an exception did not happen: {counts:?}").into())
             }
             _ => Ok(()),
         }

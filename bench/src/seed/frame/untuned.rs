@@ -39,7 +39,7 @@ impl Untuned {
         writeln!(self.rows.as_mut().expect("it is there until we end"), "{number}")?;
         let mut line = String::new();
         if self.figures.read_line(&mut line)? == 0 {
-            return Err(io::Error::other("the process that measures the untuned allocator ended"));
+            return Err("the process that measures the untuned allocator ended".into());
         }
         let mut figures = line.split_whitespace().map(|figure| figure.parse().ok());
         Ok([figures.next().flatten(), figures.next().flatten()])
@@ -60,7 +60,7 @@ pub fn serve(plan: &Plan) -> Result {
     bench.allow_pauses();
     for line in io::stdin().lines() {
         let row = line?.parse().ok().and_then(|number: usize| ROWS.get(number));
-        let row = row.ok_or_else(|| io::Error::other("rows are in the order of their numbers"))?;
+        let row = row.ok_or("rows are in the order of their numbers")?;
         let figures = row.both(&mut bench, &Packets::<Glibc>::before)?;
         let [one, cross] = figures.map(|ns| ns.map_or("-".into(), |ns| ns.to_string()));
         println!("{one} {cross}");

@@ -13,7 +13,7 @@ use super::stamp::{Traffic, device};
 use crate::baseline::handoff::{Links, List, Queue};
 use crate::prelude::*;
 use crate::router::{self, Bell, Place, bell};
-use crate::traffic::{ARRIVED, Device, FRAME_LEN, LOST, Reading, Run, source};
+use manylane_lab::device::{ARRIVED, LOST, source};
 
 /// Frames that wait between two cores at most: the kernel's `netdev_max_backlog`.
 pub const MAX_BACKLOG: u32 = 1000;
@@ -171,7 +171,7 @@ impl Contestant {
             let Counts { arrived, transmitted, .. } = counts;
             let name = self.name;
             let why = format!("{name}: {arrived} came, {transmitted} left, {lost} were lost");
-            return Err(io::Error::other(why));
+            return Err(why.into());
         }
         Ok(())
     }

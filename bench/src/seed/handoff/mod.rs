@@ -53,9 +53,8 @@ use super::{Plan, interleave};
 use crate::baseline::handoff::Links;
 use crate::histogram::Snapshot;
 use crate::prelude::*;
-use crate::traffic::{Arrival, Device, Run, Switch, ground_with_table};
+use crate::router;
 use contestant::{Contestant, Counts, Ground, Measured, PORTS, Wheel};
-use manylane_lab::prefixes::Prefixes;
 use order::BUCKETS;
 use stamp::{Mix, Traffic, device};
 use transfer::Transfer;
@@ -93,9 +92,9 @@ pub fn measure(plan: &Plan, prefixes: &Prefixes, output: &Output) -> Result {
         prefixes.ipv4.len()
     ));
     let traffic = Arc::new(Traffic::new(prefixes));
-    let switch = Switch::new();
+    let switch = Switch::default();
     let ground = Ground {
-        router: ground_with_table(WORKERS, FRAMES, prefixes)?,
+        router: router::Ground::with_table(WORKERS, FRAMES, prefixes)?,
         traffic: traffic.clone(),
         switch: switch.reader(),
         links: Links::new(FRAMES),
@@ -213,7 +212,7 @@ impl<W: FnMut(&Pool, &mut [Frame], Run) + Send> Lab<'_, W> {
             bench.push(&format!("{name}_duplicated{suffix}"), "frames", Some(duplicated as f64));
             if reordered + duplicated > 0 {
                 let why = format!("{name}{suffix}: {reordered} reordered, {duplicated} duplicated");
-                return Err(io::Error::other(why));
+                return Err(why.into());
             }
         }
         Ok(())
@@ -346,7 +345,7 @@ impl<W: FnMut(&Pool, &mut [Frame], Run) + Send> Lab<'_, W> {
         bench.push(&format!("moving_mpps{}", scene.suffix), "Mpps", mpps);
         let moves = (after.counts.moves - before.counts.moves) as f64 / PORTS as f64;
         if moves == 0.0 && measured.is_some() && !self.quick {
-            return Err(io::Error::other("no bucket moved"));
+            return Err("no bucket moved".into());
         }
         let moves = measured.map(|_| moves / bench.slice_length().as_secs_f64());
         bench.push(&format!("moves_per_s{}", scene.suffix), "1/s", moves);

@@ -4,7 +4,6 @@ use super::order::{Found, Order};
 use super::stamp::Stamp;
 use crate::histogram;
 use crate::prelude::*;
-use crate::traffic::Reading;
 
 /// What a sink counts: late frames (RFC 4737) ...
 pub const REORDERED: usize = 0;

@@ -2,11 +2,7 @@
 
 use super::order::BUCKETS;
 use crate::prelude::*;
-use crate::traffic::{
-    Device, FRAME_LEN, Head, RING, Reading, Run, TARGETS, Target, head, ipv4_template, targets,
-    write_ipv4,
-};
-use manylane_lab::prefixes::{Prefixes, Random};
+use manylane_lab::device::{RING, targets, write_ipv4};
 
 /// Which flows, in which shares.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -23,31 +23,23 @@
 //! Needs root, iperf3 and ethtool, and two cores with nothing else on them.
 
 use std::fs;
-use std::io;
-use std::net::IpAddr;
-use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
 
 use manylane_api::Source;
-use manylane_lab::accelerated::IN_A_ROW;
-use manylane_lab::generator::Destinations;
-use manylane_lab::{RouterOptions, SERVER_V4, udp_stream};
-use manylane_sync::primitive::{AtomicBool, Ordering};
+use manylane_lab::load::{NOBODY, NOBODYS_MAC, rate};
+use manylane_lab::{Flows, Lab, RouterOptions, SERVER_V4, tool, udp_stream};
+use manylane_net::wire::ethernet::Mac;
 
-use crate::figure::{Output, Rounds};
-use crate::network::{Done, NOBODYS_MAC, Network, Stop, ask, rate};
+use crate::network::{Network, ask};
+use crate::prelude::*;
 use crate::seed::Plan;
 use crate::tcp::options;
 
-/// Behind the router; no host has it.
-const NOBODY: [u8; 4] = [10, 2, 0, 9];
 const FLOWS: u16 = 1 << 14;
 const BUCKETS: usize = 256;
 const SHARES: [usize; 6] = [16, 40, 64, 90, 115, 140];
 const MOVES: Duration = Duration::from_millis(10);
 
-pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
+pub fn run(plan: &Plan, output: &Output) -> Result {
     ask("compare handoff --veth", 2, output, |cores| {
         output.note(&format!("forwarding on core {}, generator on core {}", cores[0], cores[1]));
         let mut rounds = Rounds::default();
@@ -61,26 +53,26 @@ fn count(plan: &Plan) -> usize {
     plan.pace.rounds(1, 9, 5)
 }
 
-fn frames(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Done {
+fn frames(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result {
     let slice = Duration::from_millis(if plan.pace.quick { 200 } else { 1500 });
-    let forwarded = |network: &Network| -> Done<f64> {
-        let to = IpAddr::from(NOBODY);
-        let flows = (Destinations::InTurn(vec![to]), to);
-        let _generator = network.generate(&flows, FLOWS, cores[1])?;
-        let (frames, elapsed) = rate(slice, || network.received())?;
+    // Behind the router; no host has it.
+    let to = NOBODY[0][0];
+    let forwarded = |Network { lab, .. }: &Network| -> Result<f64> {
+        let _generator = lab.generate(&Flows::to(to), FLOWS, cores[1])?;
+        let (frames, elapsed) = rate(slice, || lab.received())?;
         Ok(frames / elapsed / 1e6)
     };
-    let kernel = Network::with_routes(IN_A_ROW, &[])?;
+    let kernel = Network::with_routes(1, &[])?;
     let mut mask = (1 << cores[0], 0.0);
     for tried in [1 << cores[0], 1 << cores[0] | 1 << cores[1]] {
-        steer(&kernel, Kernel::Rps(tried))?;
+        steer(&kernel.lab, Kernel::Rps(tried))?;
         let rate = forwarded(&kernel)?;
         mask = if rate > mask.1 { (tried, rate) } else { mask };
     }
     // Worker 0, on the first core, receives from the client.
     let more = format!(
-        "[[neighbour.static]]\nport = \"wan\"\naddress = \"{}\"\nmac = \"{NOBODYS_MAC}\"\n",
-        IpAddr::from(NOBODY)
+        "[[neighbour.static]]\nport = \"wan\"\naddress = \"{to}\"\nmac = \"{}\"\n",
+        Mac(NOBODYS_MAC)
     );
     let options = RouterOptions { workers: 2, more, ..RouterOptions::default() };
     let manylane = Network::of_daemon(&options, 1500)?;
@@ -94,7 +86,7 @@ fn frames(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Done {
     for _ in 0..count(plan) {
         let ways = [("rps", Kernel::Rps(mask.0)), ("threaded", Kernel::Threaded(cores[0]))];
         for (name, way) in ways {
-            steer(&kernel, way)?;
+            steer(&kernel.lab, way)?;
             rounds.push(&format!("veth_kernel_{name}_mpps"), "Mpps", Some(forwarded(&kernel)?));
         }
         for (name, buckets) in [("veth_one_worker_mpps", 0), ("veth_handoff_mpps", best.0)] {
@@ -118,7 +110,7 @@ enum Kernel {
     Threaded(usize),
 }
 
-fn steer(network: &Network, way: Kernel) -> Done {
+fn steer(Lab { router, .. }: &Lab, way: Kernel) -> Result {
     let (mask, threaded) = match way {
         Kernel::Rps(mask) => (mask, 0),
         Kernel::Threaded(_) => (0, 1),
@@ -128,17 +120,17 @@ fn steer(network: &Network, way: Kernel) -> Done {
          echo {mask:x} > /sys/class/net/lan/queues/rx-0/rps_cpus && \
          echo {threaded} > /sys/class/net/lan/threaded"
     );
-    network.tool("r1", &format!("unshare --mount sh -c '{script}'"))?;
+    tool(router, &format!("unshare --mount sh -c '{script}'"))?;
     let Kernel::Threaded(core) = way else { return Ok(()) };
     for thread in napi_threads("lan")? {
-        network.tool("r1", &format!("taskset -pc {core} {thread}"))?;
+        tool(router, &format!("taskset -pc {core} {thread}"))?;
     }
     Ok(())
 }
 
 /// The kernel's threads that poll this interface, named `napi/<interface>-<number>`. Threads of
 /// an interface elsewhere may have that name too, and then run on that core as well.
-fn napi_threads(interface: &str) -> io::Result<Vec<u32>> {
+fn napi_threads(interface: &str) -> Result<Vec<u32>> {
     let name = format!("napi/{interface}-");
     let mut threads = Vec::new();
     for entry in fs::read_dir("/proc")?.flatten() {
@@ -155,17 +147,17 @@ fn napi_threads(interface: &str) -> io::Result<Vec<u32>> {
 }
 
 /// Lets worker 1 have these buckets of the ports, and worker 0 the others.
-fn hand_on(source: &dyn Source, ports: &[&str], is_handed: impl Fn(usize) -> bool) -> Done {
+fn hand_on(source: &dyn Source, ports: &[&str], is_handed: impl Fn(usize) -> bool) -> Result {
     let worker = |bucket| format!("{bucket}={}", u8::from(is_handed(bucket)));
     let buckets = (0..BUCKETS).map(worker).collect::<Vec<_>>().join(",");
     for port in ports {
         let key = format!("port.{port}.buckets");
-        source.set(&key, &buckets).map_err(|error| Stop::Failed(format!("{key}: {error:?}")))?;
+        source.set(&key, &buckets).map_err(|error| format!("{key}: {error:?}"))?;
     }
     Ok(())
 }
 
-fn tcp(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Done {
+fn tcp(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result {
     let mut network = Network::of_daemon(&options(2, "af_xdp", 1500), 1500)?;
     network.serve_tcp(cores, &[SERVER_V4])?;
     let source = network.daemon().expect("it runs the daemon");
@@ -175,10 +167,10 @@ fn tcp(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Done {
             for (moves, end) in [(false, "still"), (true, "moving")] {
                 let name = format!("veth_tcp_{connections}_{end}");
                 hand_on(&*source, &["lan", "wan"], |bucket| bucket % 2 == 1)?;
-                let before = client_counts(&network)?;
-                let transfer = || network.transfer(SERVER_V4, seconds, connections);
+                let before = client_counts(&network.lab)?;
+                let transfer = || Ok(network.lab.transfer(SERVER_V4, seconds, connections)?);
                 let transfer = while_moving(&source, moves, transfer)?;
-                let after = client_counts(&network)?;
+                let after = client_counts(&network.lab)?;
                 rounds.push(&format!("{name}_gbps"), "Gb/s", Some(transfer.gbps));
                 let counts = [
                     ("retransmits", transfer.retransmits),
@@ -190,10 +182,10 @@ fn tcp(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Done {
                 }
             }
         }
-        let reordered = while_moving(&source, true, || streams(&network))?;
+        let reordered = while_moving(&source, true, || streams(&network.lab))?;
         rounds.push("veth_udp_reordered", "count", Some(reordered as f64));
         if reordered > 0 {
-            return Err(Stop::Failed(format!("{reordered} datagrams were reordered")));
+            return Err(format!("{reordered} datagrams were reordered").into());
         }
     }
     for connections in [1, 8] {
@@ -209,8 +201,8 @@ fn tcp(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Done {
 fn while_moving<R>(
     source: &Arc<dyn Source>,
     moves: bool,
-    work: impl FnOnce() -> Done<R>,
-) -> Done<R> {
+    work: impl FnOnce() -> Result<R>,
+) -> Result<R> {
     let is_done = AtomicBool::new(!moves);
     thread::scope(|scope| {
         let mover = scope.spawn(|| {
@@ -220,7 +212,7 @@ fn while_moving<R>(
                 turned += 1;
                 thread::sleep(MOVES);
             }
-            Done::Ok(())
+            Ok::<_, Error>(())
         });
         let done = work();
         is_done.store(true, Ordering::Relaxed);
@@ -230,10 +222,9 @@ fn while_moving<R>(
 }
 
 /// How many datagrams of numbered streams come late.
-fn streams(network: &Network) -> Done<u64> {
+fn streams(Lab { client, server, .. }: &Lab) -> Result<u64> {
     thread::scope(|scope| {
         let stream = || {
-            let [client, server] = ["client", "server"].map(|name| network.host(name));
             let report = udp_stream(client, server, SERVER_V4, 2000, 200, 4000)?;
             Ok(report.reordered + report.duplicated)
         };
@@ -243,9 +234,8 @@ fn streams(network: &Network) -> Done<u64> {
 }
 
 /// Of the client's kernel: times that it took something for reordering, and retransmissions that were not needed.
-fn client_counts(network: &Network) -> Done<[u64; 2]> {
-    let text =
-        network.host("client").run(|| fs::read_to_string("/proc/thread-self/net/netstat"))?;
+fn client_counts(Lab { client, .. }: &Lab) -> Result<[u64; 2]> {
+    let text = client.run(|| fs::read_to_string("/proc/thread-self/net/netstat"))?;
     let count = |name| tcp_count(&text, name).unwrap_or(0);
     let reordering = ["TCPSACKReorder", "TCPTSReorder", "TCPRenoReorder"].map(count);
     Ok([reordering.iter().sum(), count("TCPDSACKRecv")])

@@ -25,7 +25,7 @@ use super::{ADDRESS, old_table};
 use crate::baseline::neighbour::Table;
 use crate::prelude::*;
 use crate::router::{Ground, Lane, Place, no_sinks};
-use crate::traffic::{DESTINATION, FRAME_LEN, Head, ipv4_template, write_same};
+use manylane_lab::device::write_same;
 
 const THREADS: usize = 2;
 const FRAMES: u32 = 16_384;

@@ -47,7 +47,6 @@ use crate::baseline::neighbour::Table;
 use crate::prelude::*;
 use crate::scale;
 use crate::threads::cpu_time;
-use crate::traffic::{DESTINATION, FRAME_LEN, ipv4_template};
 use forward::Forwarding;
 
 /// Measures and prints; with `frames`, sends that number by each design besides.
@@ -158,7 +157,7 @@ fn changing(manylane: &Manylane, bench: &mut Bench) -> Result {
     manylane.set_address(MAC, OURS);
     let mixed = mixed.load(Ordering::Relaxed);
     if mixed > 0 {
-        return Err(io::Error::other(format!("{mixed} frames have parts of two addresses")));
+        return Err(format!("{mixed} frames have parts of two addresses").into());
     }
     bench.push("mixed_frames", "count", Some(mixed as f64));
     let reader = slice.as_ref().map(|slice| slice.of(0));

@@ -31,7 +31,7 @@ use manylane_net::nexthop::dst::{DstRef, Dsts, DstsMut, Facts, Flags};
 
 use crate::baseline::refcount::CasRef;
 use crate::prelude::*;
-use crate::traffic::{DESTINATION, FRAME_LEN, Head, ipv4_template, write_same};
+use manylane_lab::device::write_same;
 
 const FLOWS: u16 = 4096;
 /// Frames on their way between two threads at most.
@@ -53,18 +53,18 @@ impl EndToEnd {
     /// A route to the destination, with a dst of each kind behind it.
     pub fn new() -> Result<EndToEnd> {
         let region = RegionConfig { frames: 4096, frame_size: 2048 };
-        let region = Region::new(region).map_err(io::Error::other)?;
+        let region = Region::new(region)?;
         let domain = Domain::new(4);
         let hop = NextHopId::new(7).expect("it is small");
         let tables = Ipv4Tables::zeroed(Ipv4Sizes::for_long_routes(64));
         let mut ipv4 = Ipv4Writer::new(tables, &domain, Limits::default());
         let network = Ipv4Prefix::containing(DESTINATION, 24).expect("24 is a length");
-        ipv4.insert(network, hop).map_err(io::Error::other)?;
+        ipv4.insert(network, hop)?;
         let generation = NextHopsMut::new(WordsMut::zeroed(16)).generation();
         let mut dsts = DstsMut::new(domain.clone(), 16, 4, generation);
         let (port, flags) = (PortId(1), Flags::default());
         let facts = Facts { next_hop: hop, neighbour: Some(1), port, mtu: MTU, flags };
-        dsts.publish(&facts).map_err(io::Error::other)?;
+        dsts.publish(&facts)?;
         let facts = |id| [id, 1 | u64::from(MTU) << 32, 2, 0].map(AtomicU64::new);
         let one = |id| OneLine { facts: facts(id), count: CasRef::new(1) };
         let two = |id| (CacheAligned(facts(id)), CacheAligned(CasRef::new(1)));

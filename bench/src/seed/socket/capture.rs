@@ -7,7 +7,6 @@ use std::process;
 use super::contestant::{Captures, Drain};
 use super::load::{Bed, Load};
 use crate::prelude::*;
-use crate::traffic::Arrival;
 
 /// Bytes of a packet on the wire.
 pub const LEN: usize = 1514;
@@ -101,7 +100,7 @@ fn write(mut reader: impl Drain, core: usize, stop: &AtomicBool) -> Result {
             (written, _) = (0, file.rewind()?);
         }
     }
-    file.flush()
+    Ok(file.flush()?)
 }
 
 /// A packet a millisecond: less is no rate.

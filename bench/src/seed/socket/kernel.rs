@@ -16,15 +16,15 @@ pub struct Kernel([u32; 2]);
 impl Kernel {
     /// Moves the calling thread into a network namespace of its own, for good, and makes a link there. Needs root.
     pub fn in_a_new_namespace() -> Result<Kernel> {
-        Namespace::new_for_this_thread().map_err(io::Error::other)?;
+        Namespace::new_for_this_thread()?;
         let names = ["k0", "k1"];
-        let mut netlink = Netlink::open().map_err(io::Error::other)?;
+        let mut netlink = Netlink::open()?;
         let [one, other] = names.map(LinkEnd::new);
-        netlink.create_veth(&one, &other, None).map_err(io::Error::other)?;
+        netlink.create_veth(&one, &other, None)?;
         let mut devices = [0; 2];
         for (name, device) in names.into_iter().zip(&mut devices) {
-            netlink.set_up(name).map_err(io::Error::other)?;
-            *device = Interface::read(name).map_err(io::Error::other)?.index;
+            netlink.set_up(name)?;
+            *device = Interface::read(name)?.index;
         }
         Ok(Kernel(devices))
     }
@@ -38,11 +38,11 @@ impl Sockets for Kernel {
     }
 
     fn open(&mut self, protocol: u16) -> Result<OwnedFd> {
-        packet_socket::open(protocol)
+        Ok(packet_socket::open(protocol)?)
     }
 
     fn bind(&mut self, socket: &mut OwnedFd, port: Option<u16>, protocol: u16) -> Result {
         let index = port.map_or(0, |port| self.0[usize::from(port)]);
-        packet_socket::bind(socket, index, protocol)
+        Ok(packet_socket::bind(socket, index, protocol)?)
     }
 }

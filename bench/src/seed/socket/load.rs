@@ -7,7 +7,7 @@ use manylane_worker::worker::STOP;
 use super::contestant::Taps;
 use crate::prelude::*;
 use crate::router::{self, Ground, Lane, Place, no_sinks};
-use crate::traffic::{Arrival, DESTINATION, Device, RING, Reading, Switch, head, ipv4_template};
+use manylane_lab::device::RING;
 
 /// As many as run, and one that the bench turns itself.
 const WORKERS: usize = 3;
@@ -49,9 +49,9 @@ impl Bed {
         bench: &mut Bench,
         contestant: Option<&mut C>,
     ) -> Result<Option<f64>> {
-        let mut switch = Switch::new();
+        let mut switch = Switch::default();
         switch.set(Arrival::Always, 0);
-        let place = self.place(0, crate::traffic::FRAME_LEN, switch.reader(), contestant)?;
+        let place = self.place(0, FRAME_LEN, switch.reader(), contestant)?;
         let lane = Mutex::new(self.ground.lane(place)?);
         let slice = bench.slice(1, |_, lap| {
             let mut lane = lock(&lane);
@@ -80,7 +80,7 @@ impl Load {
         len: usize,
         contestant: &mut C,
     ) -> Result<Load> {
-        let (switch, phase) = (Switch::new(), WordsMut::zeroed(1));
+        let (switch, phase) = (Switch::default(), WordsMut::zeroed(1));
         let mut load = Load { switch, phase, threads: Vec::new(), stats: Vec::new() };
         for (id, &core) in (0..).zip(cores) {
             let place = bed.place(id, len, load.switch.reader(), Some(&mut *contestant))?;

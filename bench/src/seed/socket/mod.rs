@@ -47,9 +47,9 @@ mod own;
 mod remote;
 
 use crate::prelude::*;
-use crate::traffic::{Arrival, FRAME_LEN};
 
 use super::{Plan, interleave};
+use crate::threads::on_its_own_thread;
 use cases::{Latencies, Took};
 use contestant::{ALL, Matching, PORTS, Rebuilt, Sockets, Taps};
 use kernel::Kernel;
@@ -77,8 +77,7 @@ pub fn run(plan: &Plan, output: &Output) -> Result {
         false => extent(300, 2000, 400, 200, 8),
     };
     // A thread of its own enters the kernel's namespace, and leaves it by its end.
-    let measured = thread::scope(|scope| scope.spawn(|| measure(plan, &extent, output)).join());
-    measured.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    on_its_own_thread(|| measure(plan, &extent, output))
 }
 
 fn measure(plan: &Plan, extent: &Extent, output: &Output) -> Result {

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use manylane_frame::vocabulary::WorkerId;
 use manylane_io::packet_ring::RingConfig;
 use manylane_net::filter::{Instruction, Program};
-use manylane_router::socket::{PacketSocket, SocketError, protocol};
+use manylane_router::socket::{PacketSocket, protocol};
 use manylane_worker::worker::Observers as WorkerObservers;
 
 use super::contestant::{ALL, Captures, Drain, Matching, PORTS, SNAP, Sockets, Taps};
@@ -47,14 +47,11 @@ impl Own {
 
     /// A socket of port 0.
     fn wanting(&self, filter: Program, ring: RingConfig) -> Result<PacketSocket> {
-        let wanted = || {
-            let mut socket = self.sockets.open(protocol::NONE)?;
-            socket.set_filter(filter)?;
-            socket.set_ring(ring)?;
-            socket.bind(Some(PortId(PORTS[0])), ALL)?;
-            Ok::<_, SocketError>(socket)
-        };
-        wanted().map_err(io::Error::other)
+        let mut socket = self.sockets.open(protocol::NONE)?;
+        socket.set_filter(filter)?;
+        socket.set_ring(ring)?;
+        socket.bind(Some(PortId(PORTS[0])), ALL)?;
+        Ok(socket)
     }
 
     fn settle(&mut self) {
@@ -82,13 +79,13 @@ impl Sockets for Own {
     }
 
     fn open(&mut self, protocol: u16) -> Result<Open> {
-        self.sockets.open(protocol).map(Open::Here).map_err(io::Error::other)
+        Ok(Open::Here(self.sockets.open(protocol)?))
     }
 
     fn bind(&mut self, socket: &mut Open, port: Option<u16>, protocol: u16) -> Result {
         match socket {
-            Open::Here(socket) => socket.bind(port.map(PortId), protocol).map_err(io::Error::other),
-            Open::Elsewhere => Err(io::Error::other("it is bound already")),
+            Open::Here(socket) => Ok(socket.bind(port.map(PortId), protocol)?),
+            Open::Elsewhere => Err("it is bound already".into()),
         }
     }
 

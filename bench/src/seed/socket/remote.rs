@@ -6,11 +6,12 @@ use std::process;
 
 use manylane_client::{Options, RemoteSocket, path_beside};
 use manylane_io::packet_ring::RingConfig;
-use manylane_router::config::{Config, Environment};
+use manylane_router::config::Environment;
 use manylane_router::control::Daemon;
 use manylane_router::socket::remote::Listener;
 
 use super::contestant::Sockets;
+use crate::network::{start, stop};
 use crate::prelude::*;
 
 /// A daemon with two workers and two ports in memory, and its sockets.
@@ -24,13 +25,10 @@ pub struct Remote {
 impl Remote {
     /// Its workers, on these cores, sleep, or forward as fast as they can.
     pub fn new(cores: &[usize], forwards: bool) -> Result<Remote> {
-        let environment = Environment::of_this_thread();
-        let config = Config::parse(&text(cores, forwards), "bench.toml", &environment);
-        let mut daemon =
-            Daemon::start(config.map_err(io::Error::other)?).map_err(io::Error::other)?;
+        let mut daemon = start(&text(cores, forwards), &Environment::of_this_thread())?;
         let api = std::env::temp_dir().join(format!("manylane-bench-{}", process::id()));
         let path = path_beside(&api);
-        daemon.listen(Listener::bind(&api).map_err(io::Error::other)?).map_err(io::Error::other)?;
+        daemon.listen(Listener::bind(&api)?)?;
         Ok(Remote { prefix: "remote_", ring: Options::default().ring, daemon: Some(daemon), path })
     }
 
@@ -43,11 +41,7 @@ impl Remote {
 
     /// Ends the daemon. An error when it cannot account for a packet.
     pub fn end(mut self) -> Result {
-        let ledger = self.daemon.take().map(Daemon::stop);
-        match ledger.map_or(0, |ledger| ledger.missing) {
-            0 => Ok(()),
-            missing => Err(io::Error::other(format!("{missing} packets are missing"))),
-        }
+        self.daemon.take().map_or(Ok(()), stop)
     }
 }
 
@@ -60,12 +54,11 @@ impl Sockets for Remote {
 
     fn open(&mut self, protocol: u16) -> Result<RemoteSocket> {
         let options = Options { protocol, ring: self.ring, ..Options::default() };
-        RemoteSocket::open(&self.path, &options).map_err(io::Error::other)
+        Ok(RemoteSocket::open(&self.path, &options)?)
     }
 
     fn bind(&mut self, socket: &mut RemoteSocket, port: Option<u16>, protocol: u16) -> Result {
-        let port = port.map(|port| PORTS[usize::from(port)]);
-        socket.bind(port, protocol).map_err(io::Error::other)
+        Ok(socket.bind(port.map(|port| PORTS[usize::from(port)]), protocol)?)
     }
 }
 

@@ -5,13 +5,14 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{self, Child, Command, Stdio};
+use std::process::{self, Child, Stdio};
 use std::time::Duration;
 
 use manylane_api::accelerate::{AcceleratedLedger, AcceleratedPort, AcceleratorStatus};
 use manylane_api::{Client, Setting};
 use manylane_lab::Host;
 use manylane_lab::crossing::{HOST_PORTS, TRANSIT_PORTS};
+use manylane_lab::tools::mortal;
 
 /// A process that accelerates the router. Dropped, it is killed by SIGKILL: that is the demo.
 pub(super) struct Accelerator {
@@ -25,10 +26,8 @@ impl Accelerator {
     pub(super) fn start(router: &Host) -> Result<Accelerator, String> {
         let program = env::current_exe().map_err(|error| error.to_string())?;
         let socket = env::temp_dir().join(format!("manylane-demo-{}.sock", process::id()));
-        // The kernel ends it when we end, whatever ends us.
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL"]).arg(program).arg("accelerate");
-        command.args(HOST_PORTS).args(TRANSIT_PORTS).arg("--socket").arg(&socket);
+        let mut command = mortal(program);
+        command.arg("accelerate").args(HOST_PORTS).args(TRANSIT_PORTS).arg("--socket").arg(&socket);
         // Ctrl-C is for us: `drop` ends it.
         command.process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

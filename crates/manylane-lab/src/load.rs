@@ -1,0 +1,189 @@
+//! Load on the router of a [`Lab`]: a table of routes, small frames without gaps, TCP by iperf3, and what counts them.
+//!
+//! Small frames go to neighbours behind the router that no host is: the server's kernel drops such a frame at once, so
+//! that the router is most of what is measured.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use manylane_io::affinity;
+use manylane_io::interface::{Interface, Offloads};
+use manylane_io::namespace::Host;
+use manylane_io::netlink::kernel::{Hop, Hops, Route};
+use manylane_io::netlink::{self, Netlink};
+use serde_json::Value;
+
+use crate::crossing::{Flows, generate};
+use crate::generator::LiveGenerator;
+use crate::network::{CLIENT_V4, CLIENT_V6, Lab, LabError};
+use crate::tools::mortal;
+
+/// Neighbours behind the router that no host is, by IP version. Routes change between the two of a version.
+pub const NOBODY: [[IpAddr; 2]; 2] = [
+    [IpAddr::V4(Ipv4Addr::new(10, 2, 0, 9)), IpAddr::V4(Ipv4Addr::new(10, 2, 0, 10))],
+    [
+        IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 0, 9)),
+        IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 0, 0x10)),
+    ],
+];
+/// Their Ethernet address.
+pub const NOBODYS_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x99];
+/// Networks behind the first neighbour of each version, beside the default route.
+const BEHIND: [(IpAddr, u8); 2] = [
+    (IpAddr::V4(Ipv4Addr::new(10, 128, 0, 0)), 9),
+    (IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0x128, 0, 0, 0, 0, 0)), 48),
+];
+
+impl Lab {
+    /// Gives the router's kernel these routes, and neighbours that drop all frames; `lan` takes a generator's frames.
+    pub fn load_routes(&self, routes: &[(IpAddr, u8)]) -> Result<(), LabError> {
+        let routes = routes.to_vec();
+        self.router.run(move || {
+            // A veth takes frames as the generator makes them only with its own receive polling, by GRO.
+            Offloads::set_gro("lan", true)?;
+            let mut netlink = Netlink::open()?;
+            for next in NOBODY.as_flattened() {
+                netlink.add_neighbour("wan", *next, NOBODYS_MAC)?;
+            }
+            let everything = [IpAddr::from([0; 4]), IpAddr::from([0; 16])].map(|any| (any, 0));
+            for networks in [BEHIND, everything] {
+                for ((network, length), [next, _]) in networks.into_iter().zip(NOBODY) {
+                    netlink.add_route(&netlink::Route::via(network, length, next))?;
+                }
+            }
+            let link = netlink.link("wan")?.index;
+            netlink.load_routes(routes.into_iter().map(|prefix| by_nobody(link, prefix, 0)))?;
+            Ok(())
+        })
+    }
+
+    /// Sends UDP frames of 64 bytes from the client, as fast as the kernel makes them, on `core`, until the generator
+    /// is dropped. Source `ports` take turns.
+    pub fn generate(
+        &self,
+        flows: &Flows,
+        ports: u16,
+        core: usize,
+    ) -> Result<LiveGenerator, LabError> {
+        let to = self.router.run(|| Interface::read("lan"))?.mac;
+        generate((&self.client, [CLIENT_V4, CLIENT_V6]), to, flows, ports, core)
+    }
+
+    /// Frames that have reached the server's kernel.
+    pub fn received(&self) -> io::Result<u64> {
+        self.server.run(|| {
+            let text = fs::read_to_string("/proc/thread-self/net/dev")?;
+            let found = text.lines().find_map(|line| {
+                let (name, numbers) = line.split_once(':')?;
+                (name.trim() == "eth0").then(|| numbers.split_whitespace().nth(1)?.parse().ok())?
+            });
+            found.ok_or_else(|| io::Error::other("eth0 is not in /proc/net/dev"))
+        })
+    }
+
+    /// Lets client and server run on these cores, and iperf3 serve at the server until the process is dropped.
+    pub fn serve_tcp(&self, cores: [usize; 2]) -> io::Result<Process> {
+        for (host, core) in [&self.client, &self.server].into_iter().zip(cores) {
+            host.run(move || affinity::pin(core))?; // A host's processes inherit its thread's core.
+        }
+        let mut command = mortal("iperf3");
+        command.args(["--server", "--forceflush"]).stderr(Stdio::null());
+        let (process, mut lines) = Process::start(&self.server, command)?;
+        if !lines.any(|line| line.contains("listening")) {
+            return Err(io::Error::other("iperf3 does not serve"));
+        }
+        thread::spawn(move || lines.for_each(drop)); // A full pipe would stop iperf3.
+        Ok(process)
+    }
+
+    /// Sends by iperf3 from the client for `seconds`, by `connections` at once.
+    pub fn transfer(&self, to: IpAddr, seconds: u32, connections: u32) -> io::Result<Transfer> {
+        let patience = (seconds + 20).to_string(); // More than a client needs that waits for nothing.
+        let mut command = mortal("timeout");
+        command.args(["--signal", "KILL", &patience, "setpriv", "--pdeathsig", "KILL", "iperf3"]);
+        command.args(["--json", "--connect-timeout", "5000", "--time", &seconds.to_string()]);
+        command.args(["--client", &to.to_string(), "--parallel", &connections.to_string()]);
+        command.stdin(Stdio::null()).stderr(Stdio::null());
+        let output = self.client.run(move || command.output())?;
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let (received, sent) = (&said["end"]["sum_received"], &said["end"]["sum_sent"]);
+        let numbers = [&received["bits_per_second"], &received["bytes"], &sent["retransmits"]];
+        match numbers.map(Value::as_f64) {
+            [Some(bits_per_second), Some(bytes), Some(retransmits)] if bytes > 0.0 => {
+                Ok(Transfer { gbps: bits_per_second / 1e9, gigabytes: bytes / 1e9, retransmits })
+            }
+            _ => {
+                let (error, status) = (&said["error"], output.status);
+                let why = format!("{to}: iperf3: nothing arrived: {error} ({status})");
+                Err(io::Error::other(why))
+            }
+        }
+    }
+}
+
+/// A route by one of the two neighbours of its IP version that no host is.
+pub fn by_nobody(link: u32, (destination, length): (IpAddr, u8), neighbour: usize) -> Route {
+    let gateway = NOBODY[usize::from(destination.is_ipv6())][neighbour];
+    Route::new(destination, length, Hops::One(Some(Hop::via(link, gateway))))
+}
+
+/// What one or several connections transferred together.
+pub struct Transfer {
+    /// Goodput, in 10^9 bits a second.
+    pub gbps: f64,
+    /// All bytes that arrived.
+    pub gigabytes: f64,
+    /// Segments sent again.
+    pub retransmits: f64,
+}
+
+/// What a counter grew by in about `slice`, and in how many seconds.
+pub fn rate(slice: Duration, count: impl Fn() -> io::Result<u64>) -> io::Result<(f64, f64)> {
+    thread::sleep(slice / 4); // The generator starts, and queues fill.
+    let (start, before) = (Instant::now(), count()?);
+    thread::sleep(slice);
+    let after = count()?;
+    Ok(((after - before) as f64, start.elapsed().as_secs_f64()))
+}
+
+/// Seconds that the threads of this process with such names have run, to the nanosecond (schedstats.rst).
+pub fn threads_s(is_counted: impl Fn(&str) -> bool) -> io::Result<f64> {
+    let mut ns = 0;
+    for task in fs::read_dir("/proc/self/task")? {
+        let task = task?.path();
+        // A thread that has just ended has no name.
+        if fs::read_to_string(task.join("comm")).is_ok_and(|name| is_counted(name.trim())) {
+            let said = fs::read_to_string(task.join("schedstat"))?;
+            ns += said.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
+        }
+    }
+    Ok(ns as f64 / 1e9)
+}
+
+/// A child, killed when dropped.
+pub struct Process(pub Child);
+
+impl Process {
+    /// Starts it in a host's namespace, and reads its standard output by lines.
+    pub fn start(
+        host: &Host,
+        mut command: Command,
+    ) -> io::Result<(Process, impl Iterator<Item = String> + Send + use<>)> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = host.run(move || command.spawn())?;
+        let lines = BufReader::new(child.stdout.take().expect("it is a pipe")).lines();
+        Ok((Process(child), lines.map_while(Result::ok)))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both may fail, and without harm: the child has ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
