@@ -24,14 +24,12 @@
 //!
 //! Needs two cores with nothing else on them.
 
-use std::path::PathBuf;
-
 use ip_network_table_deps_treebitmap::IpLookupTable;
-use manylane_frame::mapping::Mapping;
 use manylane_net::fib::{
-    EditError, Ipv4Fib, Ipv4Prefix, Ipv4Sizes, Ipv4Tables, Ipv4Writer, Ipv6Fib, Ipv6Prefix,
-    Ipv6Sizes, Ipv6Tables, Ipv6Writer, Limits,
+    EditError, Ipv4Fib, Ipv4Prefix, Ipv4Sizes, Ipv4Writer, Ipv6Fib, Ipv6Prefix, Ipv6Sizes,
+    Ipv6Writer, Limits,
 };
+use manylane_router::control::routing::{ipv4_tables, ipv6_tables};
 use prefix_trie::PrefixMap;
 
 use crate::baseline::calls;
@@ -43,9 +41,8 @@ use manylane_lab::prefixes::Draw;
 pub struct Plan {
     #[command(flatten)]
     pace: Pace,
-    /// Prefixes to load, one a line; `.gz` is unpacked. Without it, a synthetic table.
-    #[arg(long, value_name = "FILE")]
-    prefixes: Option<PathBuf>,
+    #[command(flatten)]
+    table: Table,
     /// The two cores to run on; without them, the last two
     #[arg(long, num_args = 2, value_names = ["CORE", "CORE"])]
     cores: Option<Vec<usize>>,
@@ -63,7 +60,7 @@ const MIB: f64 = 1024.0 * 1024.0;
 
 pub fn run(plan: &Plan) -> Result {
     let output = plan.pace.output("fib");
-    let prefixes = Prefixes::of(plan.prefixes.as_deref())?;
+    let prefixes = plan.table.read()?;
     let mut bench = Bench::new(&plan.cores, plan.pace.quick)?;
     bench.shorten(SLICE);
     let (ipv4, ipv6) = (prefixes.ipv4.len(), prefixes.ipv6.len());
@@ -427,27 +424,10 @@ macro_rules! family {
     };
 }
 
-family!(V4, "ipv4", Ipv4Addr, u32, Ipv4Prefix, Ipv4Writer, Ipv4Fib, ipv4_tables());
-family!(V6, "ipv6", Ipv6Addr, u128, Ipv6Prefix, Ipv6Writer, Ipv6Fib, ipv6_tables());
-
-fn ipv4_tables() -> Result<Ipv4Tables> {
-    let sizes = Ipv4Sizes::for_long_routes(65_536);
-    Ok(Ipv4Tables {
-        direct: Mapping::words(sizes.direct)?,
-        blocks: Mapping::words(sizes.blocks)?,
-        groups: Mapping::words(sizes.groups)?,
-        ranges: Mapping::words(sizes.ranges)?,
-    })
-}
-
-fn ipv6_tables() -> Result<Ipv6Tables> {
-    let sizes = Ipv6Sizes::for_routes(200_000);
-    Ok(Ipv6Tables {
-        direct: Mapping::words(sizes.direct)?,
-        index: Mapping::words(sizes.index)?,
-        leaves: Mapping::words(sizes.leaves)?,
-    })
-}
+family! { V4, "ipv4", Ipv4Addr, u32, Ipv4Prefix, Ipv4Writer, Ipv4Fib,
+ipv4_tables(Ipv4Sizes::for_long_routes(65_536)) }
+family! { V6, "ipv6", Ipv6Addr, u128, Ipv6Prefix, Ipv6Writer, Ipv6Fib,
+ipv6_tables(Ipv6Sizes::for_routes(200_000)) }
 
 #[cfg(test)]
 mod tests {

@@ -13,8 +13,6 @@
 //!
 //! Needs a core with nothing else on it. The four rows are interleaved.
 
-use std::path::PathBuf;
-
 use crate::observation;
 use crate::prelude::*;
 use crate::router::{Ground, Lane, Place, by_turns, no_sinks, port};
@@ -26,9 +24,8 @@ use manylane_lab::prefixes::Draw;
 pub struct Plan {
     #[command(flatten)]
     pace: Pace,
-    /// Prefixes to load, one a line; `.gz` is unpacked. Without it, a synthetic table.
-    #[arg(long, value_name = "FILE")]
-    prefixes: Option<PathBuf>,
+    #[command(flatten)]
+    table: Table,
     /// The core to run on; without it, the last one
     #[arg(long)]
     core: Option<usize>,
@@ -47,7 +44,7 @@ pub fn run(plan: &Plan) -> Result {
     let cores = affinity::cores()?;
     let core = plan.core.or(cores.last().copied()).unwrap_or(0);
     affinity::pin(core)?;
-    let prefixes = Prefixes::of(plan.prefixes.as_deref())?;
+    let prefixes = plan.table.read()?;
     output.note(&format!(
         "{} IPv4 and {} IPv6 prefixes, 64-byte frames, one worker on core {core}",
         prefixes.ipv4.len(),
@@ -117,14 +114,7 @@ impl Lab {
     fn measure(&mut self, row: u32, slice: Duration, name: &str) -> Result<f64> {
         self.row.publish(0, row);
         let before = self.lane.counts();
-        let start = Instant::now();
-        let mut frames = 0;
-        while start.elapsed() < slice {
-            for _ in 0..256 {
-                frames += self.lane.turn();
-            }
-        }
-        let ns = start.elapsed().as_nanos() as f64 / frames as f64;
+        let (ns, frames) = repeat(slice, || self.lane.turn());
         if self.lane.counts() != before.map(|count| count + frames as u64) {
             return Err(format!("{name}: not every frame was forwarded").into());
         }
@@ -199,16 +189,26 @@ impl Generator {
 
     /// Nanoseconds a frame for making frames and giving them back, without a worker.
     fn measure(&mut self, pool: &mut Pool, slice: Duration) -> f64 {
-        let start = Instant::now();
-        let mut frames = 0;
-        while start.elapsed() < slice {
-            for _ in 0..256 {
-                let mut batch = Batch::new();
-                self.fill(pool, &mut batch);
-                frames += batch.len();
-                pool.give_back_all(&mut batch);
-            }
-        }
-        start.elapsed().as_nanos() as f64 / frames as f64
+        let made = || {
+            let mut batch = Batch::new();
+            self.fill(pool, &mut batch);
+            let frames = batch.len();
+            pool.give_back_all(&mut batch);
+            frames
+        };
+        repeat(slice, made).0
     }
+}
+
+/// Nanoseconds a frame over a time slice, and the number of frames.
+#[inline(always)]
+fn repeat(slice: Duration, mut batch: impl FnMut() -> usize) -> (f64, usize) {
+    let start = Instant::now();
+    let mut frames = 0;
+    while start.elapsed() < slice {
+        for _ in 0..256 {
+            frames += batch();
+        }
+    }
+    (start.elapsed().as_nanos() as f64 / frames as f64, frames)
 }

@@ -22,10 +22,13 @@ mod tcp;
 mod threads;
 mod veth;
 
+use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 use manylane_lab::packet;
+use manylane_lab::prefixes::Prefixes;
 
 use crate::figure::Output;
 
@@ -53,6 +56,20 @@ pub struct Pace {
     /// How many rounds; without it, the question's own number
     #[arg(long)]
     runs: Option<usize>,
+}
+
+/// The table to forward by.
+#[derive(Default, clap::Args)]
+pub struct Table {
+    /// Prefixes to load, one a line; `.gz` is unpacked. Without it, a synthetic table.
+    #[arg(long, value_name = "FILE")]
+    prefixes: Option<PathBuf>,
+}
+
+impl Table {
+    fn read(&self) -> io::Result<Prefixes> {
+        Prefixes::of(self.prefixes.as_deref())
+    }
 }
 
 impl Pace {

@@ -27,7 +27,7 @@ pub use manylane_sync::words::{Words, WordsMut};
 pub use manylane_worker::stats::{PortCount, StatsReader};
 pub use manylane_worker::worker::{Clock, Worker};
 
-pub use crate::Pace;
 pub use crate::figure::{Output, Rounds, quantile};
 pub use crate::router::{Error, Result};
 pub use crate::threads::{BATCH, Bench, Lap, Share, Slice, Stopping, Watch, lock, ns_of, of};
+pub use crate::{Pace, Table};

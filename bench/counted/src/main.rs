@@ -20,6 +20,8 @@ mod forward;
 mod neighbour;
 #[path = "../../src/baseline/neighbour.rs"]
 mod old;
+#[path = "../../src/seed/neighbour/own.rs"]
+mod own;
 #[path = "../../../crates/manylane-lab/src/packet.rs"]
 mod packet;
 mod protocols;

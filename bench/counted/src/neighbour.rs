@@ -3,33 +3,23 @@
 //! By the kernel's old way, by the source's fix, and by ours; in lockstep, so that between two accesses of a worker
 //! the other has had one. The bench's question `compare neighbour` runs these counts alone, and times these designs.
 
-use manylane_frame::vocabulary::PortId;
-use manylane_net::fib::NextHopId;
-use manylane_net::neighbour::{
-    AdjacencyState, AdjacencyTable, AdjacencyWords, Header, Key, Rewrite,
-};
-use manylane_net::nexthop::{NextHop, NextHopsMut};
-use manylane_net::wire::ethernet::ether_type;
 use manylane_sync::primitive::counted::Books;
-use manylane_sync::rcu::{Domain, Index, Reader};
-use manylane_sync::words::WordsMut;
+use manylane_sync::rcu::Reader;
 
 use crate::figure::Output;
 use crate::old::Table;
+use crate::own::{ADDRESS, MAC, OURS, Own};
 use crate::router::Result;
 
 const WORKERS: usize = 2;
 const FRAMES: u64 = 4096;
-const ADDRESS: u32 = 0x0a02_0001;
-const MAC: [u8; 6] = [2, 0x10, 0x10, 0x10, 0x10, 1];
-const OURS: [u8; 6] = [2, 0, 0, 0, 0, 0x12];
 
 /// Counts and prints, and is an error when our workers write lines they share.
 pub fn run(output: &Output) -> Result {
-    let table = Table::new(&[(ADDRESS, MAC)], OURS);
+    let table = Table::new(&[(ADDRESS.into(), MAC)], OURS);
     let old = |way: fn(&Table, u32, &mut [u8; 14]) -> bool| {
         count(&mut [[0; 14]; WORKERS], |header| {
-            assert!(way(&table, ADDRESS, header), "the table has the neighbour");
+            assert!(way(&table, ADDRESS.into(), header), "the table has the neighbour");
         })
     };
     let lines = old(|table, address, header| table.before(address, header));
@@ -43,26 +33,12 @@ pub fn run(output: &Output) -> Result {
 }
 
 fn manylane() -> f64 {
-    let domain = Domain::new(WORKERS);
-    let id = NextHopId::new(7).expect("it is small");
-    let mut next_hops = NextHopsMut::new(WordsMut::zeroed(16));
-    next_hops.set(id, NextHop::Via(1));
-    let mut table = AdjacencyTable::new(domain.clone(), AdjacencyWords::boxed(16));
-    let key = Key { port: PortId(1), addr: [10, 2, 0, 1].into() };
-    let header = Header::ethernet(MAC, OURS, ether_type::IPV4);
-    let rewrite =
-        Rewrite { key, egress: key.port, state: AdjacencyState::Resolved, header, mtu: 1500 };
-    table.publish(1, &rewrite).expect("there are records");
-
-    let (next_hops, adjacencies) = (next_hops.reader(), table.reader());
-    let register = |_| domain.register().expect("there is a place for each");
+    let own = Own::new(WORKERS);
+    let register = |_| own.domain.register().expect("there is a place for each");
     let mut workers: Vec<Reader> = (0..WORKERS).map(register).collect();
     count(&mut workers, |reader| {
-        let guard = reader.guard();
-        let id: Index<'_, ()> = Index::new(guard, id.raw().into());
-        let neighbour = next_hops.via(guard, id).expect("it leads to a neighbour");
         let mut header = [0; 14];
-        adjacencies.load(guard, neighbour).write_ethernet(&mut header);
+        own.adjacency(reader.guard(), own.id()).write_ethernet(&mut header);
         assert_eq!(header[..6], MAC);
         reader.quiescent();
     })
@@ -88,9 +64,9 @@ mod tests {
 
     #[test]
     fn the_old_ways_are_seen_to_share() {
-        let table = Table::new(&[(ADDRESS, MAC)], OURS);
+        let table = Table::new(&[(ADDRESS.into(), MAC)], OURS);
         let lines = count(&mut [[0; 14]; WORKERS], |header| {
-            assert!(table.nocache(ADDRESS, header), "it is there");
+            assert!(table.nocache(ADDRESS.into(), header), "it is there");
         });
         assert!(lines > 1.0, "{lines}");
     }

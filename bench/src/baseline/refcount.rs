@@ -32,79 +32,53 @@ counts!(CasRef, ArcTwin, XaddCasRef, StickyRef, PairRef);
 /// Increment unless zero by compare-and-swap: `atomic_inc_not_zero()` of the Linux kernel, and `atomic_dec_and_test()`.
 pub struct CasRef(AtomicU64);
 
-impl CasRef {
-    /// Takes a reference, unless none is left.
-    #[inline(always)]
-    #[must_use]
-    pub fn get(&self) -> bool {
-        self.get_counting(|| ())
-    }
-
-    /// As [`CasRef::get`]; calls `failed` for each exchange that did not succeed.
-    #[inline(always)]
-    #[must_use]
-    pub fn get_counting(&self, mut failed: impl FnMut()) -> bool {
-        // Relaxed: a thread that found the object has seen it initialised; holders are ordered by their puts.
-        let mut count = self.0.load(Ordering::Relaxed);
-        while count != 0 {
-            let more = count + 1;
-            // Relaxed: as above.
-            match self.0.compare_exchange_weak(count, more, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(now) => count = now,
-            }
-            failed();
-        }
-        false
-    }
-
-    /// Gives a reference back. True: it was the last.
-    #[inline(always)]
-    #[must_use]
-    pub fn put(&self) -> bool {
-        is_last(&self.0)
-    }
-}
-
 /// What `std::sync::Weak::upgrade` and the drop of an `Arc` do to the strong count.
 pub struct ArcTwin(AtomicU64);
 
-impl ArcTwin {
-    /// As `std`: more is a leak in a loop.
-    const REFERENCES_MAX: u64 = i64::MAX as u64;
-
-    /// `Weak::upgrade`.
-    #[inline(always)]
-    #[must_use]
-    pub fn get(&self) -> bool {
-        self.get_counting(|| ())
-    }
-
-    /// As `get`; calls `failed` for each exchange that did not succeed.
-    #[inline(always)]
-    #[must_use]
-    pub fn get_counting(&self, mut failed: impl FnMut()) -> bool {
-        // Relaxed: the exchange orders.
-        let mut count = self.0.load(Ordering::Relaxed);
-        while count != 0 {
-            assert!(count <= Self::REFERENCES_MAX, "the count is too large");
-            let more = count + 1;
-            // Acquire: as in `std`, which needs it for `Arc::new_cyclic`.
-            match self.0.compare_exchange_weak(count, more, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(now) => count = now,
+/// Counts whose `get` is a loop that is allowed some ordering and some references, and whose `put` a subtraction.
+macro_rules! loop_to_get {
+    ($($count:ident: $ordering:ident $(, at most $references_max:expr)?;)*) => {$(
+        impl $count {
+            /// Takes a reference, unless none is left.
+            #[inline(always)]
+            #[must_use]
+            pub fn get(&self) -> bool {
+                self.get_counting(|| ())
             }
-            failed();
-        }
-        false
-    }
 
-    /// The drop of an `Arc`. True: it was the last.
-    #[inline(always)]
-    #[must_use]
-    pub fn put(&self) -> bool {
-        is_last(&self.0)
-    }
+            /// As `get`; calls `failed` for each exchange that did not succeed.
+            #[inline(always)]
+            #[must_use]
+            pub fn get_counting(&self, mut failed: impl FnMut()) -> bool {
+                // Relaxed: a thread that found the object has seen it initialised; holders are ordered by their puts.
+                let mut count = self.0.load(Ordering::Relaxed);
+                while count != 0 {
+                    $(assert!(count <= $references_max, "the count is too large");)?
+                    let (more, relaxed) = (count + 1, Ordering::Relaxed);
+                    match self.0.compare_exchange_weak(count, more, Ordering::$ordering, relaxed) {
+                        Ok(_) => return true,
+                        Err(now) => count = now,
+                    }
+                    failed();
+                }
+                false
+            }
+
+            /// Gives a reference back. True: it was the last.
+            #[inline(always)]
+            #[must_use]
+            pub fn put(&self) -> bool {
+                is_last(&self.0)
+            }
+        }
+    )*};
+}
+
+loop_to_get! {
+    // Relaxed: as the load.
+    CasRef: Relaxed;
+    // Acquire: as in `std`, which needs it for `Arc::new_cyclic`. As `std`: more is a leak in a loop.
+    ArcTwin: Acquire, at most i64::MAX as u64;
 }
 
 /// Addition to get, compare-and-swap to put (the shape of Netty's counts): a put that has not

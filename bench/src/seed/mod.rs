@@ -14,6 +14,7 @@ pub mod socket;
 use std::path::PathBuf;
 
 use crate::prelude::*;
+use crate::scale;
 
 /// What does a mechanism cost beside what it replaces?
 #[derive(Default, clap::Args)]
@@ -42,7 +43,7 @@ pub struct Plan {
     untuned: bool,
 }
 
-#[derive(Clone, Copy, Default, clap::ValueEnum)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Mechanism {
     /// Each of them, and the model of `scale`; `--html` makes a report of it
     #[default]
@@ -61,18 +62,43 @@ enum Mechanism {
     Socket,
 }
 
+type Question = fn(&Plan, &Output) -> Result;
+
+/// What is asked of each mechanism, under the name of its bench, in the order of `all`. Packet memory last of what is
+/// measured: it tunes glibc for the whole process.
+const QUESTIONS: [(Mechanism, &str, Question); 8] = [
+    (Mechanism::Neighbour, "seed/neighbour", neighbour::run),
+    (Mechanism::Refcount, "seed/refcount", refcount::run),
+    (Mechanism::Rcu, "seed/rcu", rcu::run),
+    (Mechanism::Handoff, "seed/handoff", handoff::run),
+    (Mechanism::Handoff, "seed/handoff", handoff::veth::run),
+    (Mechanism::Socket, "seed/socket", socket::run),
+    (Mechanism::All, "scale", |plan, output| scale::measure(&plan.pace, output)),
+    (Mechanism::Frame, "seed/frame", frame::run),
+];
+
+/// By each way, with `all` unless the user says otherwise: as many as in the source's measurement.
+const FRAMES: u64 = 160_000_000;
+const FRAMES_QUICK: u64 = 1_000_000;
+
 pub fn run(plan: &Plan) -> Result {
-    let output = |bench| plan.pace.output(bench);
     match plan.mechanism {
         Mechanism::All => all::run(plan),
         Mechanism::Frame if plan.untuned => frame::serve(plan),
-        Mechanism::Frame => frame::run(plan, &output("seed/frame")),
-        Mechanism::Refcount => refcount::run(plan, &output("seed/refcount")),
-        Mechanism::Rcu => rcu::run(plan, &output("seed/rcu")),
-        Mechanism::Neighbour => neighbour::run(plan, plan.frames, &output("seed/neighbour")),
-        Mechanism::Handoff if plan.veth => handoff::veth::run(plan, &output("seed/handoff")),
-        Mechanism::Handoff => handoff::run(plan, &output("seed/handoff")),
-        Mechanism::Socket => socket::run(plan, &output("seed/socket")),
+        mechanism => {
+            let mut its = QUESTIONS.iter().filter(|(of, ..)| *of == mechanism);
+            let question = if plan.veth { its.next_back() } else { its.next() };
+            let (_, bench, question) = question.expect("each mechanism has a question");
+            question(plan, &plan.pace.output(bench))
+        }
+    }
+}
+
+impl Plan {
+    /// How many frames are sent by each way besides.
+    fn frames(&self) -> Option<u64> {
+        let usual = if self.pace.quick { FRAMES_QUICK } else { FRAMES };
+        self.frames.or((self.mechanism == Mechanism::All).then_some(usual))
     }
 }
 

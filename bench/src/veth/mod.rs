@@ -47,9 +47,8 @@ use crate::prelude::*;
 pub struct Plan {
     #[command(flatten)]
     pace: Pace,
-    /// Prefixes to load, one a line; `.gz` is unpacked. Without it, a synthetic table.
-    #[arg(long, value_name = "FILE")]
-    prefixes: Option<PathBuf>,
+    #[command(flatten)]
+    table: Table,
     /// Only groups whose names begin so: rate, full, tcp, latency, idle, gap, mirror, churn
     #[arg(long, value_name = "WORD", default_value = "")]
     only: String,
@@ -128,8 +127,8 @@ fn with_few_routes(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Resul
 
 /// With the Internet's table.
 fn with_full_table(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result {
-    let mut table = Prefixes::of(plan.prefixes.as_deref())?;
-    if plan.prefixes.is_none() && plan.pace.quick {
+    let mut table = plan.table.read()?;
+    if plan.table.prefixes.is_none() && plan.pace.quick {
         table.ipv4.truncate(QUICK_TABLE);
         table.ipv6.truncate(QUICK_TABLE / 5);
     }

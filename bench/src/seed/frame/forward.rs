@@ -59,9 +59,7 @@ impl Forwarding {
         let prefixes = Prefixes::synthetic();
         let ground = Ground::with_table(SCHEMES, FRAMES, &prefixes)?;
         let frames = Arc::new(Frames::new(&prefixes));
-        let lane = |name, scheme: Option<Packets<Glibc>>| {
-            Lane::new(name, &ground, &frames, scheme).map(Mutex::new)
-        };
+        let lane = |name, scheme| Lane::new(name, &ground, &frames, scheme).map(Mutex::new);
         let lanes = vec![
             lane("before", Some(Packets::before()))?,
             lane("hotlist128", Some(Packets::hot_list(128)))?,
@@ -197,15 +195,12 @@ fn calls_per_frame<L: Send>(
 }
 
 impl Lane {
-    fn new<S: Scheme + Send + 'static>(
+    fn new(
         name: &'static str,
         ground: &Ground,
         frames: &Arc<Frames>,
-        mut scheme: Option<S>,
-    ) -> Result<Lane>
-    where
-        S::Batch: Send,
-    {
+        mut scheme: Option<Packets<Glibc>>,
+    ) -> Result<Lane> {
         let switch = Switch::default();
         let (frames, mut next) = (frames.clone(), 0);
         let mut device =
@@ -213,7 +208,7 @@ impl Lane {
                 frames.write(pool.region(), batch, &mut next, run);
             });
         let counters = device.counters();
-        let mut memory = S::batch();
+        let mut memory = Packets::<Glibc>::batch();
         let source = move |pool: &mut Pool, batch: &mut Batch, now_ns| {
             device.receive(pool, batch, now_ns);
             if let Some(scheme) = &mut scheme {

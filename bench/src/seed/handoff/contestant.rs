@@ -54,7 +54,7 @@ struct Busy {
 }
 
 /// Which buckets go to the other core.
-enum Steering {
+pub enum Steering {
     /// None, or all.
     Fixed,
     /// As these words say: 1 for those that do.
@@ -94,33 +94,35 @@ impl Contestant {
     /// `one_core`: one worker receives and forwards. `ideal`: two workers, each with a queue of its own: as far as two
     /// cores go.
     pub fn apart(name: &'static str, ground: &Ground, workers: usize) -> Result<Contestant> {
-        let mut seats = Seats::new(ground);
+        let mut made = Contestant::new(name, Steering::Fixed);
         for _ in 0..workers {
-            let source = source(seats.device());
+            let source = source(made.device(ground));
             let books = [(); PORTS].map(|()| Order::books(1).remove(0));
-            seats.seat(Some(source), books, None)?;
+            made.seat(ground, Some(source), books, None)?;
         }
-        Ok(seats.contestant(name, Steering::Fixed))
+        Ok(made)
     }
 
     /// One worker receives and splices all to the other's queue, or only what `by_flow` is steered there.
     pub fn spliced(name: &'static str, ground: &Ground, by_flow: bool) -> Result<Contestant> {
-        let mut seats = Seats::new(ground);
         let [ours, theirs] = books_of_two();
         let queue = Arc::new(Queue::new(&ground.links));
-        let handed = WordsMut::zeroed(BUCKETS);
+        let words = WordsMut::zeroed(BUCKETS);
+        let handed = by_flow.then(|| words.reader());
+        let steering = if by_flow { Steering::Listed(words) } else { Steering::Fixed };
+        let mut made = Contestant::new(name, steering);
         let mut splicer = Splicer {
-            device: seats.device(),
+            device: made.device(ground),
             received: List::new(&ground.links),
             queue: queue.clone(),
             bell: bell()?,
-            handed: by_flow.then(|| handed.reader()),
+            handed,
         };
         let source: Source = Box::new(move |pool: &mut Pool, batch: &mut Batch, now_ns| {
             splicer.receive(pool, batch, now_ns);
             Next::More
         });
-        seats.seat(Some(source), ours, None)?;
+        made.seat(ground, Some(source), ours, None)?;
         let mut list = List::new(&ground.links);
         let source: Source = Box::new(move |pool: &mut Pool, batch: &mut Batch, _| {
             let region = pool.region().view();
@@ -135,25 +137,63 @@ impl Contestant {
             }
             Next::More
         });
-        seats.seat(Some(source), theirs, None)?;
-        let steering = if by_flow { Steering::Listed(handed) } else { Steering::Fixed };
-        Ok(seats.contestant(name, steering))
+        made.seat(ground, Some(source), theirs, None)?;
+        Ok(made)
     }
 
     /// One worker receives and hands on to the other by manylane's rings.
     pub fn handoff(ground: &Ground) -> Result<Contestant> {
-        let mut seats = Seats::new(ground);
         let [ours, theirs] = books_of_two();
         let map = SteeringMap::new(PORTS * BUCKETS, RECEIVER);
         let limits = limits::words(MAX_BACKLOG, 300, 64);
         let (bells, capacity) = ([bell()?, bell()?], MAX_BACKLOG as usize);
         let reader = limits.reader();
         let mesh = Mesh::build(&[true, false], capacity, &bells, &map.reader(), PORTS, &reader);
-        let mut ends = mesh.ends.into_iter().map(|end| (end, limits.reader()));
-        let source = source(seats.device());
-        seats.seat(Some(source), ours, ends.next())?;
-        seats.seat(None, theirs, ends.next())?;
-        Ok(seats.contestant("handoff", Steering::Map(map, limits)))
+        let mut ends = mesh.ends.into_iter().map(|end| (end, reader.clone()));
+        let mut made = Contestant::new("handoff", Steering::Map(map, limits));
+        let source = source(made.device(ground));
+        made.seat(ground, Some(source), ours, ends.next())?;
+        made.seat(ground, None, theirs, ends.next())?;
+        Ok(made)
+    }
+
+    /// Without workers yet.
+    fn new(name: &'static str, steering: Steering) -> Contestant {
+        let (lanes, devices, sinks, stats) = Default::default();
+        Contestant { name, lanes, devices, sinks, stats, steering: Mutex::new(steering) }
+    }
+
+    fn device(
+        &mut self,
+        ground: &Ground,
+    ) -> Device<impl FnMut(&Pool, &mut [Frame], Run) + Send + use<>> {
+        let device = device(ground.switch.clone(), ground.traffic.clone());
+        self.devices.push(device.counters());
+        device
+    }
+
+    /// Adds a worker.
+    fn seat(
+        &mut self,
+        Ground { router, switch, .. }: &Ground,
+        source: Option<Source>,
+        books: [Order; PORTS],
+        handoff: Option<End>,
+    ) -> Result {
+        let sinks = books.map(|order| {
+            let (sink, reader) = sink(order, switch.clone(), router.clock);
+            self.sinks.push(reader);
+            sink
+        });
+        let mut place = Place::new(self.lanes.len() as u16, source, sinks)?;
+        let handed = handoff.map(|((handoff, handed), limits)| {
+            (place.handoff, place.limits) = (Some(Box::new(handoff)), limits);
+            handed
+        });
+        let lane = router.lane(place)?;
+        self.stats.push(lane.stats.clone());
+        self.lanes.push(Mutex::new(Lane { lane, handed, last: Busy::default() }));
+        Ok(())
     }
 
     /// Sends these buckets to the other core, from the first frame after this on. Nothing is on its way.
@@ -200,13 +240,13 @@ impl Contestant {
         bench: &mut Bench,
         part: u32,
         prepare: impl Fn(),
-        meddle: impl Fn(&mut Wheel<'_>) + Sync,
+        meddle: impl Fn(&Mutex<Steering>) + Sync,
     ) -> Result<Option<Measured>> {
         let last = self.lanes.len() - 1;
         let slice = bench.slice_with(self.lanes.len(), prepare, |(), thread, lap| {
             lock(&self.lanes[thread]).run(&lap, part, || {
                 if thread == last {
-                    meddle(&mut Wheel(&self.steering));
+                    meddle(&self.steering);
                 }
             })
         })?;
@@ -253,18 +293,9 @@ impl Contestant {
     }
 }
 
-/// The steering while workers turn.
-pub struct Wheel<'a>(&'a Mutex<Steering>);
-
-impl Wheel<'_> {
-    /// Wants these buckets to go to the other core.
-    pub fn steer(&mut self, handed: &[bool; BUCKETS]) {
-        lock(self.0).steer(handed);
-    }
-}
-
 impl Steering {
-    fn steer(&mut self, handed: &[bool; BUCKETS]) {
+    /// Wants these buckets to go to the other core, also while workers turn.
+    pub fn steer(&mut self, handed: &[bool; BUCKETS]) {
         match self {
             Steering::Fixed => {}
             Steering::Listed(words) => {
@@ -362,58 +393,8 @@ impl<W: FnMut(&Pool, &mut [Frame], Run)> Splicer<W> {
     }
 }
 
-struct Seats<'a> {
-    ground: &'a Ground,
-    lanes: Vec<Mutex<Lane>>,
-    devices: Vec<CounterReader>,
-    sinks: Vec<SinkReader>,
-    stats: Vec<StatsReader>,
-}
-
 /// A worker's end of the hand-off, and its limits.
 type End = ((HandOff, HandOffReader), Words<u32>);
-
-impl<'a> Seats<'a> {
-    fn new(ground: &'a Ground) -> Seats<'a> {
-        let (lanes, devices, sinks, stats) = Default::default();
-        Seats { ground, lanes, devices, sinks, stats }
-    }
-
-    fn device(&mut self) -> Device<impl FnMut(&Pool, &mut [Frame], Run) + Send + use<>> {
-        let device = device(self.ground.switch.clone(), self.ground.traffic.clone());
-        self.devices.push(device.counters());
-        device
-    }
-
-    fn seat(
-        &mut self,
-        source: Option<Source>,
-        books: [Order; PORTS],
-        handoff: Option<End>,
-    ) -> Result {
-        let Ground { router, switch, .. } = self.ground;
-        let sinks = books.map(|order| {
-            let (sink, reader) = sink(order, switch.clone(), router.clock);
-            self.sinks.push(reader);
-            sink
-        });
-        let mut place = Place::new(self.lanes.len() as u16, source, sinks)?;
-        let handed = handoff.map(|((handoff, handed), limits)| {
-            (place.handoff, place.limits) = (Some(Box::new(handoff)), limits);
-            handed
-        });
-        let lane = router.lane(place)?;
-        self.stats.push(lane.stats.clone());
-        self.lanes.push(Mutex::new(Lane { lane, handed, last: Busy::default() }));
-        Ok(())
-    }
-
-    fn contestant(self, name: &'static str, steering: Steering) -> Contestant {
-        let Seats { lanes, devices, sinks, stats, .. } = self;
-        let steering = Mutex::new(steering);
-        Contestant { name, lanes, devices, sinks, stats, steering }
-    }
-}
 
 /// By worker, then by port.
 fn books_of_two() -> [[Order; PORTS]; 2] {

@@ -54,7 +54,7 @@ use crate::baseline::handoff::Links;
 use crate::histogram::Snapshot;
 use crate::prelude::*;
 use crate::router;
-use contestant::{Contestant, Counts, Ground, Measured, PORTS, Wheel};
+use contestant::{Contestant, Counts, Ground, Measured, PORTS, Steering};
 use order::BUCKETS;
 use stamp::{Mix, Traffic, device};
 use transfer::Transfer;
@@ -241,7 +241,7 @@ impl<W: FnMut(&Pool, &mut [Frame], Run) + Send> Lab<'_, W> {
         which: usize,
         (arrival, mix): (Arrival, Mix),
         part: u32,
-        meddle: impl Fn(&mut Wheel<'_>) + Sync,
+        meddle: impl Fn(&Mutex<Steering>) + Sync,
     ) -> Result<(Option<Measured>, [Seen; 2])> {
         let contestant = &self.all[which];
         let seen = || Seen { late: Snapshot::of(&contestant.late()), counts: contestant.counts() };
@@ -331,12 +331,12 @@ impl<W: FnMut(&Pool, &mut [Frame], Run) + Send> Lab<'_, W> {
     fn moving(&self, bench: &mut Bench, scene: &Scene, handed: &[bool; BUCKETS]) -> Result {
         // Turned a little further each time.
         let last = Mutex::new((Instant::now(), 0));
-        let meddle = |wheel: &mut Wheel<'_>| {
+        let meddle = |steering: &Mutex<Steering>| {
             let mut last = lock(&last);
             if last.0.elapsed() >= MOVES {
                 *last = (Instant::now(), last.1 + 1);
                 let turned = |bucket| handed[(bucket + last.1 * 37) % BUCKETS];
-                wheel.steer(&std::array::from_fn(turned));
+                lock(steering).steer(&std::array::from_fn(turned));
             }
         };
         let (measured, [before, after]) =

@@ -34,13 +34,9 @@
 //! Needs two cores with nothing else on them.
 
 mod forward;
+mod own;
 
-use manylane_net::fib::NextHop as Mark;
-use manylane_net::neighbour::{
-    Adjacencies, AdjacencyState, AdjacencyTable, AdjacencyWords, Header, Key, Rewrite,
-};
-use manylane_net::nexthop::{NextHop, NextHops, NextHopsMut};
-use manylane_net::wire::ethernet::ether_type;
+use manylane_net::neighbour::AdjacencyState;
 
 use super::{Plan, interleave};
 use crate::baseline::neighbour::Table;
@@ -48,14 +44,15 @@ use crate::prelude::*;
 use crate::scale;
 use crate::threads::cpu_time;
 use forward::Forwarding;
+use own::{ADDRESS, MAC, OURS, Own};
 
-/// Measures and prints; with `frames`, sends that number by each design besides.
-pub fn run(plan: &Plan, frames: Option<u64>, output: &Output) -> Result {
+/// Measures and prints; where the plan has a number of frames, sends these by each design besides.
+pub fn run(plan: &Plan, output: &Output) -> Result {
     // The child's figures, which are exact.
     for (name, lines) in scale::counted(plan.pace.quick, Some("neighbour"))?.others() {
         output.figure(name, "lines", &[*lines]);
     }
-    measure(plan, frames, output)
+    measure(plan, plan.frames(), output)
 }
 
 /// What can be measured, without what is counted.
@@ -63,7 +60,7 @@ pub fn measure(plan: &Plan, frames: Option<u64>, output: &Output) -> Result {
     output.note("ns a frame to one neighbour; without a suffix, two threads");
     let table = Arc::new(old_table());
     let (before, nocache) = (Old::<true>(table.clone()), Old::<false>(table));
-    let manylane = Manylane::new();
+    let manylane = Own::new(2);
     let forwarding = Forwarding::new()?;
     let rows: [(&str, &dyn Row); 3] =
         [("before", &before), ("nocache", &nocache), ("manylane", &manylane)];
@@ -122,7 +119,7 @@ fn push(bench: &mut Bench, name: &str, order: &str, threads: usize, measured: Op
 
 /// The address changes every millisecond. Its bytes, and those of our own address that go with it, are all equal: a
 /// header in which two differ is a mixture of two.
-fn changing(manylane: &Manylane, bench: &mut Bench) -> Result {
+fn changing(manylane: &Own, bench: &mut Bench) -> Result {
     const EVERY: Duration = Duration::from_millis(1);
     let [mixed, changes] = [const { CacheAligned(AtomicU64::new(0)) }; 2];
     manylane.set_address([0; 6], [0; 6]);
@@ -167,10 +164,6 @@ fn changing(manylane: &Manylane, bench: &mut Bench) -> Result {
     bench.push("changes_per_s", "1/s", seconds.map(|seconds| changes / seconds));
     Ok(())
 }
-
-const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 1);
-const MAC: [u8; 6] = [2, 0x10, 0x10, 0x10, 0x10, 1];
-const OURS: [u8; 6] = [2, 0, 0, 0, 0, 0x12];
 
 fn old_table() -> Table {
     Table::new(&[(ADDRESS.into(), MAC)], OURS)
@@ -308,54 +301,12 @@ impl<const BEFORE: bool> Way for Old<BEFORE> {
     }
 }
 
-struct Manylane {
-    domain: Domain,
-    next_hops: NextHops,
-    adjacencies: Adjacencies,
-    table: Mutex<AdjacencyTable>,
-    _next_hops: NextHopsMut,
-}
-
-const SLOT: u32 = 1;
-
-impl Manylane {
-    fn new() -> Manylane {
-        let domain = Domain::new(2);
-        let mut next_hops = NextHopsMut::new(WordsMut::zeroed(16));
-        next_hops.set(hop(), NextHop::Via(SLOT));
-        let table = AdjacencyTable::new(domain.clone(), AdjacencyWords::boxed(16));
-        let manylane = Manylane {
-            domain,
-            next_hops: next_hops.reader(),
-            adjacencies: table.reader(),
-            table: Mutex::new(table),
-            _next_hops: next_hops,
-        };
-        manylane.set_address(MAC, OURS);
-        manylane
-    }
-
-    fn set_address(&self, mac: [u8; 6], ours: [u8; 6]) {
-        let key = Key { port: PortId(1), addr: ADDRESS.into() };
-        let header = Header::ethernet(mac, ours, ether_type::IPV4);
-        let rewrite =
-            Rewrite { key, egress: key.port, state: AdjacencyState::Resolved, header, mtu: 1500 };
-        lock(&self.table)
-            .publish(SLOT, &rewrite)
-            .expect("readers are quiescent more often than it changes");
-    }
-}
-
-fn hop() -> NextHopId {
-    NextHopId::new(7).expect("it is small")
-}
-
-impl Way for Manylane {
+impl Way for Own {
     type Own = (Reader, u32);
 
     fn join(&self) -> Self::Own {
         let reader = self.domain.register().expect("there is a place for each thread");
-        (reader, black_box(hop().raw().into()))
+        (reader, black_box(self.id()))
     }
 
     /// One guard and one `quiescent` for all, as in a worker's turn.
@@ -363,9 +314,7 @@ impl Way for Manylane {
     fn batch(&self, (reader, id): &mut Self::Own, frames: &mut Frames) {
         let guard = reader.guard();
         frames.each(|head| {
-            let id: Index<'_, Mark> = Index::new(guard, *id);
-            let neighbour = self.next_hops.via(guard, id).expect("it leads to a neighbour");
-            let adjacency = self.adjacencies.load(guard, neighbour);
+            let adjacency = self.adjacency(guard, *id);
             let len = u32::from(u16::from_be_bytes([head[16], head[17]]));
             assert!(adjacency.state() == AdjacencyState::Resolved && len <= adjacency.mtu());
             age(head);

@@ -29,6 +29,7 @@ use manylane_net::fib::{
 use manylane_net::nexthop::NextHopsMut;
 use manylane_net::nexthop::dst::{DstRef, Dsts, DstsMut, Facts, Flags};
 
+use super::{Fields, OneLine, TwoLines};
 use crate::baseline::refcount::CasRef;
 use crate::prelude::*;
 use manylane_lab::device::write_same;
@@ -43,8 +44,8 @@ pub struct EndToEnd {
     depot: Depot,
     fib: Ipv4Fib,
     domain: Domain,
-    shared: Vec<OneLine>,
-    split: Vec<TwoLines>,
+    shared: Vec<OneLine<CasRef>>,
+    split: Vec<TwoLines<CasRef>>,
     product: Dsts,
     _writers: (Ipv4Writer, DstsMut),
 }
@@ -66,7 +67,7 @@ impl EndToEnd {
         let facts = Facts { next_hop: hop, neighbour: Some(1), port, mtu: MTU, flags };
         dsts.publish(&facts)?;
         let facts = |id| [id, 1 | u64::from(MTU) << 32, 2, 0].map(AtomicU64::new);
-        let one = |id| OneLine { facts: facts(id), count: CasRef::new(1) };
+        let one = |id| OneLine(facts(id), CasRef::new(1));
         let two = |id| (CacheAligned(facts(id)), CacheAligned(CasRef::new(1)));
         Ok(EndToEnd {
             depot: Depot::new(region, 8).expect("the region is new"),
@@ -155,37 +156,28 @@ impl Keep for Uncounted<'_> {
     fn put(&self, _: Guard<'_>, (): ()) {}
 }
 
-/// Dsts by next-hop id, as many as the product's table has, with a count that is a loop. Count and facts on one line:
-#[repr(C, align(128))]
-struct OneLine {
-    facts: [AtomicU64; 4],
-    count: CasRef,
-}
-
-/// And each on lines of its own.
-type TwoLines = (CacheAligned<[AtomicU64; 4]>, CacheAligned<CasRef>);
-
+/// Of dsts by next-hop id, as many as the product's table has, with a count that is a loop.
 trait Layout: Sync + Send {
-    fn parts(&self) -> (&[AtomicU64; 4], &CasRef);
+    fn parts(&self) -> (&Fields, &CasRef);
 }
 
-impl Layout for OneLine {
+impl Layout for OneLine<CasRef> {
     #[inline(always)]
-    fn parts(&self) -> (&[AtomicU64; 4], &CasRef) {
-        (&self.facts, &self.count)
+    fn parts(&self) -> (&Fields, &CasRef) {
+        (&self.0, &self.1)
     }
 }
 
-impl Layout for TwoLines {
+impl Layout for TwoLines<CasRef> {
     #[inline(always)]
-    fn parts(&self) -> (&[AtomicU64; 4], &CasRef) {
+    fn parts(&self) -> (&Fields, &CasRef) {
         (&self.0, &self.1)
     }
 }
 
 /// The facts are loaded as the product loads them.
 #[inline(always)]
-fn load(facts: &[AtomicU64; 4]) -> [u64; 4] {
+fn load(facts: &Fields) -> [u64; 4] {
     array::from_fn(|word| facts[word].load(Ordering::Relaxed)) // Relaxed: they do not change.
 }
 

@@ -308,25 +308,18 @@ type Fields = [AtomicU64; 4];
 
 /// As the kernel's `dst_entry` was: the count on the line of the fields.
 #[repr(C, align(128))]
-struct OnOneLine {
-    count: RcuRef,
-    fields: Fields,
-}
+struct OneLine<C>(Fields, C);
 
-/// As it is now, and as ours are.
-struct OnTwoLines {
-    count: CacheAligned<RcuRef>,
-    fields: CacheAligned<Fields>,
-}
+/// As it is now, and as ours are: each on lines of its own.
+type TwoLines<C> = (CacheAligned<Fields>, CacheAligned<C>);
 
 /// Readers of the fields beside get and put of the count: in another thread, and in the thread that counts.
 fn layout(bench: &mut Bench) -> Result {
     let fields = || array::from_fn(|_| AtomicU64::new(7));
-    let shared = OnOneLine { count: RcuRef::new(1), fields: fields() };
-    let split = OnTwoLines { count: CacheAligned(RcuRef::new(1)), fields: CacheAligned(fields()) };
-    let places =
-        [("shared", &shared.count, &shared.fields), ("split", &*split.count, &*split.fields)];
-    for (place, count, fields) in places {
+    let shared = OneLine(fields(), RcuRef::new(1));
+    let split: TwoLines<RcuRef> = (CacheAligned(fields()), CacheAligned(RcuRef::new(1)));
+    for (place, fields, count) in [("shared", &shared.0, &shared.1), ("split", &split.0, &split.1)]
+    {
         let domain = Domain::new(2);
         let slice = bench.slice(2, |thread, lap| match thread {
             0 => lap.run(|| (0..BATCH).for_each(|_| read(fields))),

@@ -5,8 +5,9 @@ use std::io::{BufWriter, Seek, Write};
 use std::process;
 
 use super::contestant::{Captures, Drain};
-use super::load::{Bed, Load};
+use super::load::Load;
 use crate::prelude::*;
+use crate::router::Ground;
 
 /// Bytes of a packet on the wire.
 pub const LEN: usize = 1514;
@@ -22,15 +23,15 @@ pub struct Extent {
 
 /// Measures with packets cut to 128 bytes, and whole.
 pub fn measure<C: Captures>(
-    bed: &Bed,
+    ground: &Ground,
     bench: &mut Bench,
     extent: &Extent,
     make: impl Fn(&Domain, usize) -> C,
 ) -> Result {
     let [first, second] = [bench.cores()[0], bench.cores()[1]];
     for (name, snap) in [("snap128", 128), ("full", LEN)] {
-        let mut contestant = make(&bed.ground.domain, snap);
-        let load = Load::begin(bed, &[first], LEN, &mut contestant)?;
+        let mut contestant = make(&ground.domain, snap);
+        let load = Load::begin(ground, &[first], LEN, &mut contestant)?;
         let (socket, reader) = contestant.capture()?;
         let (mpps, load) = lossless(load, reader, second, extent)?;
         contestant.close(socket)?;

@@ -15,53 +15,47 @@ const FRAMES: u32 = 8192;
 /// How often an idle worker looks whether it has work.
 const IDLE_NS: u64 = 10_000_000;
 
-pub struct Bed {
-    pub ground: Ground,
+/// Tables and memory for the workers, and for one that the bench turns itself.
+pub fn ground() -> Result<Ground> {
+    Ground::with_one_route(WORKERS, FRAMES)
 }
 
-impl Bed {
-    pub fn new() -> Result<Bed> {
-        Ok(Bed { ground: Ground::with_one_route(WORKERS, FRAMES)? })
-    }
-
-    /// A worker that delivers to the contestant's sockets, if one is given. Its packets have `len` bytes and are
-    /// numbered.
-    fn place<C: Taps>(
-        &self,
-        id: u16,
-        len: usize,
-        switch: Reading,
-        contestant: Option<&mut C>,
-    ) -> Result<Place> {
-        let source = source(len, switch);
-        match contestant {
-            None => Place::new(id, [source], no_sinks()),
-            Some(contestant) => {
-                let place = Place::new(id, [contestant.source(source)], no_sinks())?;
-                Ok(Place { observers: contestant.taps(place.id), ..place })
-            }
+/// A worker that delivers to the contestant's sockets, if one is given. Its packets have `len` bytes and are
+/// numbered.
+fn place<C: Taps>(
+    id: u16,
+    len: usize,
+    switch: Reading,
+    contestant: Option<&mut C>,
+) -> Result<Place> {
+    let source = source(len, switch);
+    match contestant {
+        None => Place::new(id, [source], no_sinks()),
+        Some(contestant) => {
+            let place = Place::new(id, [contestant.source(source)], no_sinks())?;
+            Ok(Place { observers: contestant.taps(place.id), ..place })
         }
     }
+}
 
-    /// Nanoseconds a frame of one worker. An error when a frame was not forwarded.
-    pub fn cost<C: Taps>(
-        &self,
-        bench: &mut Bench,
-        contestant: Option<&mut C>,
-    ) -> Result<Option<f64>> {
-        let mut switch = Switch::default();
-        switch.set(Arrival::Always, 0);
-        let place = self.place(0, FRAME_LEN, switch.reader(), contestant)?;
-        let lane = Mutex::new(self.ground.lane(place)?);
-        let slice = bench.slice(1, |_, lap| {
-            let mut lane = lock(&lane);
-            lap.run_of(BATCH_MAX as u64, || _ = lane.turn())
-        })?;
-        let Lane { worker, stats, .. } = lane.into_inner().expect("the slice is over");
-        drop(worker.run().into_parts()); // Its phase is to stop: its frames return to the pool.
-        router::check("a worker", &[&stats])?;
-        Ok(ns_of(&slice))
-    }
+/// Nanoseconds a frame of one worker. An error when a frame was not forwarded.
+pub fn cost<C: Taps>(
+    ground: &Ground,
+    bench: &mut Bench,
+    contestant: Option<&mut C>,
+) -> Result<Option<f64>> {
+    let mut switch = Switch::default();
+    switch.set(Arrival::Always, 0);
+    let place = place(0, FRAME_LEN, switch.reader(), contestant)?;
+    let lane = Mutex::new(ground.lane(place)?);
+    let slice = bench.slice(1, |_, lap| {
+        let mut lane = lock(&lane);
+        lap.run_of(BATCH_MAX as u64, || _ = lane.turn())
+    })?;
+    let Lane { worker, stats, .. } = lane.into_inner().expect("the slice is over");
+    drop(worker.run().into_parts()); // Its phase is to stop: its frames return to the pool.
+    router::check("a worker", &[&stats])?;
+    Ok(ns_of(&slice))
 }
 
 /// Two workers, running.
@@ -75,7 +69,7 @@ pub struct Load {
 impl Load {
     /// Begins one on each of these cores, idle, with packets of `len` bytes.
     pub fn begin<C: Taps>(
-        bed: &Bed,
+        ground: &Ground,
         cores: &[usize],
         len: usize,
         contestant: &mut C,
@@ -83,9 +77,9 @@ impl Load {
         let (switch, phase) = (Switch::default(), WordsMut::zeroed(1));
         let mut load = Load { switch, phase, threads: Vec::new(), stats: Vec::new() };
         for (id, &core) in (0..).zip(cores) {
-            let place = bed.place(id, len, load.switch.reader(), Some(&mut *contestant))?;
+            let place = place(id, len, load.switch.reader(), Some(&mut *contestant))?;
             let place = Place { phase: load.phase.reader(), ..place };
-            let Lane { worker, stats, .. } = bed.ground.lane(place)?;
+            let Lane { worker, stats, .. } = ground.lane(place)?;
             let run = move || {
                 // Without the core it runs elsewhere, and what is measured beside it takes longer.
                 let _ = affinity::pin(core);

@@ -47,13 +47,14 @@ mod own;
 mod remote;
 
 use crate::prelude::*;
+use crate::router::Ground;
 
 use super::{Plan, interleave};
 use crate::threads::on_its_own_thread;
 use cases::{Latencies, Took};
 use contestant::{ALL, Matching, PORTS, Rebuilt, Sockets, Taps};
 use kernel::Kernel;
-use load::{Bed, Load};
+use load::Load;
 use own::Own;
 use remote::Remote;
 
@@ -92,7 +93,7 @@ fn measure(plan: &Plan, extent: &Extent, output: &Output) -> Result {
     let mut source = Stand::new(&cores, Rebuilt::source)?;
     let mut own = Stand::new(&cores, Own::new)?;
     // For workers that start and end.
-    let bed = Bed::new()?;
+    let ground = load::ground()?;
     let mut latencies = Latencies::default();
     let mut is_warm = false;
     let round = |bench: &mut Bench| {
@@ -119,11 +120,11 @@ fn measure(plan: &Plan, extent: &Extent, output: &Output) -> Result {
         before.slowdown(extent, bench)?;
         source.slowdown(extent, bench)?;
         own.slowdown(extent, bench)?;
-        capture::measure(&bed, bench, &extent.capture, Rebuilt::capturing)?;
-        capture::measure(&bed, bench, &extent.capture, Own::capturing)?;
-        cost(&bed, bench, Rebuilt::before)?;
-        cost(&bed, bench, Rebuilt::source)?;
-        cost(&bed, bench, Own::new)
+        capture::measure(&ground, bench, &extent.capture, Rebuilt::capturing)?;
+        capture::measure(&ground, bench, &extent.capture, Own::capturing)?;
+        cost(&ground, bench, Rebuilt::before)?;
+        cost(&ground, bench, Rebuilt::source)?;
+        cost(&ground, bench, Own::new)
     };
     interleave(plan, output, round, |_| ())?;
     latencies.print(output);
@@ -155,15 +156,15 @@ impl Extent {
 struct Stand<C> {
     contestant: C,
     load: Load,
-    _bed: Bed,
+    _ground: Ground,
 }
 
 impl<C: Taps> Stand<C> {
     fn new(cores: &[usize], make: impl FnOnce(&Domain) -> C) -> Result<Stand<C>> {
-        let bed = Bed::new()?;
-        let mut contestant = make(&bed.ground.domain);
-        let load = Load::begin(&bed, cores, FRAME_LEN, &mut contestant)?;
-        Ok(Stand { contestant, load, _bed: bed })
+        let ground = load::ground()?;
+        let mut contestant = make(&ground.domain);
+        let load = Load::begin(&ground, cores, FRAME_LEN, &mut contestant)?;
+        Ok(Stand { contestant, load, _ground: ground })
     }
 
     fn cases(&mut self, arrival: Arrival, extent: &Extent) -> Result<Took> {
@@ -210,18 +211,18 @@ fn come_and_go<S: Sockets>(sockets: &mut S, length: Duration) -> Result<u64> {
 }
 
 /// What sockets cost one worker for each frame.
-fn cost<C: Taps>(bed: &Bed, bench: &mut Bench, make: impl Fn(&Domain) -> C) -> Result {
-    let mut contestant = make(&bed.ground.domain);
+fn cost<C: Taps>(ground: &Ground, bench: &mut Bench, make: impl Fn(&Domain) -> C) -> Result {
+    let mut contestant = make(&ground.domain);
     let rows = [("1", 1), ("8", 8)].into_iter().flat_map(|(number, sockets)| {
         MATCHINGS.map(|(which, matching)| (format!("{number}_{which}"), sockets, matching))
     });
     let idle = ("idle".to_owned(), 0, Matching::Nothing);
     for (row, sockets, matching) in std::iter::once(idle).chain(rows) {
-        let plain = bed.cost::<C>(bench, None)?;
+        let plain = load::cost::<C>(ground, bench, None)?;
         // No worker runs yet, or any more, while sockets open and close: nothing waits.
         let open: Vec<_> =
             (0..sockets).map(|_| contestant.want(matching)).collect::<Result<_>>()?;
-        let tapped = bed.cost(bench, Some(&mut contestant))?;
+        let tapped = load::cost(ground, bench, Some(&mut contestant))?;
         open.into_iter().try_for_each(|socket| contestant.close(socket))?;
         let name = format!("{}cost_{row}_ns", contestant.prefix());
         bench.ns(&name, tapped.zip(plain).map(|(tapped, plain)| tapped - plain));

@@ -55,6 +55,7 @@ use manylane_worker::Order;
 
 use edit::slot_of;
 
+pub use build::{ipv4_tables, ipv6_tables};
 pub use error::RoutingError;
 pub use groups::GroupMember;
 pub use manylane_net::nexthop::ids::{GROUPS_MAX, NEIGHBOURS_MAX, PORTS_MAX};

@@ -116,7 +116,8 @@ impl Routing {
     }
 }
 
-fn ipv4_tables(sizes: Ipv4Sizes) -> io::Result<Ipv4Tables> {
+/// Memory for the IPv4 FIB.
+pub fn ipv4_tables(sizes: Ipv4Sizes) -> io::Result<Ipv4Tables> {
     Ok(Ipv4Tables {
         direct: Mapping::words(sizes.direct)?,
         blocks: Mapping::words(sizes.blocks)?,
@@ -125,7 +126,8 @@ fn ipv4_tables(sizes: Ipv4Sizes) -> io::Result<Ipv4Tables> {
     })
 }
 
-fn ipv6_tables(sizes: Ipv6Sizes) -> io::Result<Ipv6Tables> {
+/// Memory for the IPv6 FIB.
+pub fn ipv6_tables(sizes: Ipv6Sizes) -> io::Result<Ipv6Tables> {
     Ok(Ipv6Tables {
         direct: Mapping::words(sizes.direct)?,
         index: Mapping::words(sizes.index)?,
