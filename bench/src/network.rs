@@ -90,6 +90,27 @@ pub fn stop(daemon: Daemon) -> Result {
     }
 }
 
+/// Does `work` while another thread does `other`, again and again.
+pub fn meanwhile<T>(
+    mut other: impl FnMut() -> Result + Send,
+    work: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let beside = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                other()?;
+            }
+            Ok::<_, Error>(())
+        });
+        let stopping = Stopping(&is_over);
+        let done = work();
+        drop(stopping);
+        beside.join().expect("it does not panic")?;
+        done
+    })
+}
+
 /// Three hosts, and the router's forwarder. The fields drop in order: processes and forwarder need the hosts.
 pub struct Network {
     iperf: Option<Process>,

@@ -1,11 +1,10 @@
 //! How many packets a killed accelerator loses, and how long a stopped one's tables outlive it.
 
-use manylane_api::accelerate::AcceleratedPort;
+use manylane_lab::accelerated::Accelerated;
 use manylane_lab::{Lab, SERVER_V4, Steady, SteadyOptions, tool};
 use nix::sys::signal::Signal;
 
-use super::child::Served;
-use super::{Plan, last_after};
+use super::{Plan, child, last_after};
 use crate::network::Network;
 use crate::prelude::*;
 
@@ -15,12 +14,12 @@ pub fn measure(plan: &Plan, rounds: &mut Rounds) -> Result {
     let options = SteadyOptions { per_second: 5000, ..SteadyOptions::to(SERVER_V4) };
     let stream = Steady::start(client, server, options)?;
     for _ in 0..plan.rounds() {
-        let served = Served::start(router, LEASE_MS)?;
+        let served = child::start(router, LEASE_MS)?;
         check_that_it_forwards(&served, &stream)?;
         let mark = stream.mark();
         stream.forget_silence();
         stream.after(BEFORE);
-        served.signal(Signal::SIGKILL)?;
+        served.signal(Signal::SIGKILL);
         drop(served); // Waits for its end.
         let end = stream.after(AFTER);
         stream.arrives("after the kill");
@@ -29,9 +28,9 @@ pub fn measure(plan: &Plan, rounds: &mut Rounds) -> Result {
         rounds.push("gap_kill_lost", "count", Some(stream.missing(mark..end) as f64));
     }
     for _ in 0..plan.rounds() {
-        let served = Served::start(router, LEASE_MS)?;
+        let served = child::start(router, LEASE_MS)?;
         check_that_it_forwards(&served, &stream)?;
-        served.signal(Signal::SIGSTOP)?;
+        served.signal(Signal::SIGSTOP);
         tool(router, &format!("ip route add blackhole {SERVER_V4}/32"))?;
         let gone = Instant::now();
         stream.after(AFTER);
@@ -43,14 +42,12 @@ pub fn measure(plan: &Plan, rounds: &mut Rounds) -> Result {
     Ok(())
 }
 
-fn check_that_it_forwards(served: &Served, stream: &Steady) -> Result {
+fn check_that_it_forwards(served: &Accelerated, stream: &Steady) -> Result {
     stream.arrives("accelerated");
-    let ports = || served.ask::<Vec<AcceleratedPort>>("/v1/accelerate/ports");
-    let before: u64 = ports()?.iter().map(|port| port.forwarded).sum();
+    let before = served.forwarded();
     stream.after(BEFORE);
-    let after: u64 = ports()?.iter().map(|port| port.forwarded).sum();
-    match after - before {
-        0 => Err(format!("the accelerator forwards nothing: {:#?}", ports()?).into()),
+    match served.forwarded() - before {
+        0 => Err(format!("the accelerator forwards nothing: {:#?}", served.ports()).into()),
         _ => Ok(()),
     }
 }

@@ -7,9 +7,8 @@ use manylane_lab::load::{by_nobody, rate};
 use manylane_lab::{Flows, Host, Lab, Steady, SteadyOptions, tool};
 use nix::sys::signal::Signal;
 
-use super::child::Served;
-use super::{Plan, last_after};
-use crate::network::{Network, PORTS};
+use super::{Plan, child, last_after};
+use crate::network::{Network, PORTS, meanwhile};
 use crate::prelude::*;
 
 /// Loading, lag and the flap of a default route, by an accelerator of this process.
@@ -68,24 +67,23 @@ pub fn churn(plan: &Plan, routes: &[(IpAddr, u8)], core: usize, rounds: &mut Rou
     let network = Network::with_routes(1, routes)?;
     let lab = &network.lab;
     // The lease outlasts the pauses: the program forwards on, by tables that no longer follow the kernel.
-    let served = Served::start(&lab.router, 3_600_000)?;
+    let served = child::start(&lab.router, 3_600_000)?;
     let _generator = lab.generate(&Flows::ipv4(), 1, core)?;
     for _ in 0..plan.rounds() {
         for (name, is_paused) in [("churn", false), ("churn_paused", true)] {
             if is_paused {
-                served.signal(Signal::SIGSTOP)?;
+                served.signal(Signal::SIGSTOP);
             }
             let measured = while_changing(&lab.router, routes, || {
                 let (frames, elapsed) = rate(plan.slice(), || lab.received())?;
                 Ok(frames / elapsed / 1e6)
             });
-            served.signal(Signal::SIGCONT)?;
+            served.signal(Signal::SIGCONT);
             let (mpps, per_second) = measured?;
             rounds.push(&format!("{name}_mpps"), "Mpps", Some(mpps));
             rounds.push(&format!("{name}_changes_per_s"), "1/s", Some(per_second));
             // The mirror follows again before the next round.
-            let diff: Vec<String> = served.ask("/v1/accelerate/mirror/diff")?;
-            if !diff.is_empty() {
+            if !served.diff().is_empty() {
                 thread::sleep(CATCH_UP);
             }
         }
@@ -106,29 +104,20 @@ fn while_changing<T>(
     let mut netlink = router.run(Netlink::open)?;
     let link = netlink.link("wan")?.index;
     let only_v4: Vec<_> = routes.iter().filter(|(address, _)| address.is_ipv4()).copied().collect();
-    let (is_over, count) = (AtomicBool::new(false), AtomicU64::new(0));
     let begun = Instant::now();
-    let done = thread::scope(|scope| {
-        let changer = scope.spawn(|| {
-            let mut random = Random(0x9e37_79b9_7f4a_7c15);
-            let mut turn = 0;
-            while !is_over.load(Ordering::Relaxed) {
-                let changes: Vec<_> = (0..AT_ONCE)
-                    .map(|_| only_v4[random.below(only_v4.len())])
-                    .map(|prefix| (Change::Replace, by_nobody(link, prefix, turn % 2)))
-                    .collect();
-                count.fetch_add(netlink.change_routes(changes)?.done, Ordering::Relaxed);
-                turn += 1;
-                thread::sleep((EACH * turn as u32).saturating_sub(begun.elapsed()));
-            }
-            Ok::<_, Error>(())
-        });
-        let done = work();
-        is_over.store(true, Ordering::Relaxed);
-        changer.join().expect("it does not panic")?;
-        done
-    })?;
-    Ok((done, count.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64()))
+    let (mut random, mut turn, mut count) = (Random(0x9e37_79b9_7f4a_7c15), 0, 0);
+    let change = || {
+        let changes: Vec<_> = (0..AT_ONCE)
+            .map(|_| only_v4[random.below(only_v4.len())])
+            .map(|prefix| (Change::Replace, by_nobody(link, prefix, turn % 2)))
+            .collect();
+        count += netlink.change_routes(changes)?.done;
+        turn += 1;
+        thread::sleep((EACH * turn as u32).saturating_sub(begun.elapsed()));
+        Ok(())
+    };
+    let done = meanwhile(change, work)?;
+    Ok((done, count as f64 / begun.elapsed().as_secs_f64()))
 }
 
 /// 10,000 a second.

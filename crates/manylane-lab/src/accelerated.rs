@@ -4,7 +4,7 @@ use std::env;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{self, Child, ExitStatus, Stdio};
+use std::process::{self, Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 
 use manylane_io::namespace::Host;
@@ -93,12 +93,17 @@ impl Accelerated {
         interfaces: &[&str],
         arguments: &[&str],
     ) -> Accelerated {
+        let mut command = mortal(program);
+        command.arg("accelerate").args(interfaces).args(arguments);
+        Accelerated::spawn_command(host, command, "--socket")
+    }
+
+    /// Starts a command that accelerates, and that takes the path of its API's socket by this option.
+    pub fn spawn_command(host: &Host, mut command: Command, socket_option: &str) -> Accelerated {
         let folder = folder_of_its_own();
         fs::create_dir_all(&folder).expect("the temporary folder can be written");
         let socket = folder.join("api.sock");
-        let mut command = mortal(program);
-        command.arg("accelerate").args(interfaces);
-        command.arg("--socket").arg(&socket).args(arguments);
+        command.arg(socket_option).arg(&socket);
         let said = || File::options().create(true).append(true).open(folder.join("said"));
         let [stdout, stderr] = [said(), said()].map(|file| file.expect("the folder is ours"));
         command.stdin(Stdio::null()).stdout(stdout).stderr(stderr).process_group(0);

@@ -29,7 +29,7 @@ use manylane_lab::load::{NOBODY, NOBODYS_MAC, rate};
 use manylane_lab::{Flows, Lab, RouterOptions, SERVER_V4, tool, udp_stream};
 use manylane_net::wire::ethernet::Mac;
 
-use crate::network::{Network, ask};
+use crate::network::{Network, ask, meanwhile};
 use crate::prelude::*;
 use crate::seed::Plan;
 use crate::tcp::options;
@@ -203,22 +203,17 @@ fn while_moving<R>(
     moves: bool,
     work: impl FnOnce() -> Result<R>,
 ) -> Result<R> {
-    let is_done = AtomicBool::new(!moves);
-    thread::scope(|scope| {
-        let mover = scope.spawn(|| {
-            let mut turned = 0;
-            while !is_done.load(Ordering::Relaxed) {
-                hand_on(&**source, &["lan", "wan"], |bucket| (bucket + turned) % 2 == 1)?;
-                turned += 1;
-                thread::sleep(MOVES);
-            }
-            Ok::<_, Error>(())
-        });
-        let done = work();
-        is_done.store(true, Ordering::Relaxed);
-        mover.join().expect("it does not panic")?;
-        done
-    })
+    if !moves {
+        return work();
+    }
+    let mut turned = 0;
+    let turn = || {
+        hand_on(&**source, &["lan", "wan"], |bucket| (bucket + turned) % 2 == 1)?;
+        turned += 1;
+        thread::sleep(MOVES);
+        Ok(())
+    };
+    meanwhile(turn, work)
 }
 
 /// How many datagrams of numbered streams come late.
