@@ -110,18 +110,31 @@ impl Bench {
     }
 
     /// Lets both threads do `work` once, started together.
-    pub fn once<T: Send>(&self, work: impl Fn(usize) -> T + Sync) -> Result<[T; 2]> {
+    pub fn once<T: Send>(&self, work: impl Fn(usize) -> T + Sync) -> Result<Vec<T>> {
         let start_line = Barrier::new(2);
-        let member = |thread: usize| {
-            let pinned = affinity::pin(self.cores[thread]);
+        self.pinned(2, |thread| {
             start_line.wait();
-            let done = work(thread);
-            pinned.map(|()| done)
+            work(thread)
+        })
+    }
+
+    /// Lets `threads` threads do `work`, each on its core.
+    fn pinned<T: Send>(&self, threads: usize, work: impl Fn(usize) -> T + Sync) -> Result<Vec<T>> {
+        let member = |number: usize| {
+            let core = self.cores[number];
+            let pinned = affinity::pin(core);
+            let done = work(number); // Also when not pinned: the others wait for us.
+            pinned.map_err(|error| format!("core {core}: {error}").into()).map(|()| done)
         };
         thread::scope(|scope| {
-            let running = [0, 1].map(|thread| scope.spawn(move || member(thread)));
-            let [one, other] = running.map(|thread| thread.join().expect("it does not panic"));
-            Ok([one?, other?])
+            let member = &member;
+            let running: Vec<_> =
+                (0..threads).map(|number| scope.spawn(move || member(number))).collect();
+            let done = running.into_iter().map(|thread| match thread.join() {
+                Ok(done) => done,
+                Err(panicked) => panic::resume_unwind(panicked),
+            });
+            done.collect()
         })
     }
 
@@ -177,23 +190,8 @@ impl Bench {
         work: &(impl Fn(usize, Lap<'_>) -> Share + Sync),
     ) -> Result<Slice> {
         let arrived = AtomicUsize::new(0);
-        let member = |number: usize| {
-            let lap = Lap { arrived: &arrived, threads, slice: self.slice };
-            let core = self.cores[number];
-            move || {
-                let pinned = affinity::pin(core);
-                let share = work(number, lap); // Also when not pinned: the others wait for us.
-                pinned.map_err(|error| format!("core {core}: {error}").into()).map(|()| share)
-            }
-        };
-        thread::scope(|scope| {
-            let running: Vec<_> = (0..threads).map(|number| scope.spawn(member(number))).collect();
-            let shares = running.into_iter().map(|thread| match thread.join() {
-                Ok(share) => share,
-                Err(panicked) => panic::resume_unwind(panicked),
-            });
-            shares.collect::<Result<_>>().map(Slice)
-        })
+        let lap = || Lap { arrived: &arrived, threads, slice: self.slice };
+        self.pinned(threads, |number| work(number, lap())).map(Slice)
     }
 }
 

@@ -10,13 +10,11 @@
 //! by a look instead of an interrupt between processors.
 
 use std::cell::UnsafeCell;
-use std::hint::spin_loop;
 use std::mem::MaybeUninit;
-use std::sync::Arc;
 
-use manylane_frame::Frame;
-use manylane_sync::CacheAligned;
-use manylane_sync::primitive::{AtomicU32, AtomicUsize, Ordering};
+use manylane_sync::primitive::AtomicU32;
+
+use crate::prelude::*;
 
 /// What follows each frame of a region, by its index, while it lies in a list.
 #[derive(Clone)]
@@ -162,10 +160,6 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
-
-    use manylane_frame::{Depot, Region, RegionConfig};
-
     use super::*;
 
     #[test]

@@ -10,14 +10,9 @@
 //! every worker, microseconds and not ticks of a clock; the waiting thread sleeps no longer than it must; and what a
 //! hook delivers is always written to one place of the worker's own.
 
-use std::hint::spin_loop;
-use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
+use manylane_sync::primitive::AtomicU32;
 
-use manylane_sync::CacheAligned;
-use manylane_sync::primitive::{AtomicU32, AtomicU64, Ordering};
-use manylane_sync::rcu::Domain;
+use crate::prelude::*;
 
 /// The most sockets at a time.
 const SOCKETS: usize = 64;

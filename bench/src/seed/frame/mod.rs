@@ -82,23 +82,29 @@ pub fn run(plan: &Plan, output: &Output) -> Result {
     let mut untuned = Untuned::start(plan)?;
     let mut forwarding = Forwarding::new(plan.pace.quick)?;
     output.note("a packet: take, fill in the metadata, give back; 32 a call, 64 outstanding");
+    // With each name, whether it is measured with jumbo packets, too.
+    let ways: [(&str, &dyn Way, bool); 7] = [
+        ("before", &Packets::<Glibc>::before, true),
+        ("hotlist128", &|| Packets::<Glibc>::hot_list(128), false),
+        ("hotlist1024", &|| Packets::<Glibc>::hot_list(1024), true),
+        ("snmalloc", &Packets::<Snmalloc>::before, true),
+        ("mimalloc", &Packets::<Mimalloc>::before, true),
+        ("manylane", &|| Manylane::<false>::new(&depot), true),
+        ("manylane_bare", &|| Manylane::<true>::new(&depot), false),
+    ];
     let round = |bench: &mut Bench| {
         bench.shorten(SLICE);
         for (number, row) in ROWS.iter().enumerate() {
-            row.measure(bench, "before", &Packets::<Glibc>::before)?;
-            row.push(bench, "before_untuned", untuned.measure(number)?);
-            row.measure(bench, "hotlist128", &|| Packets::<Glibc>::hot_list(128))?;
-            row.measure(bench, "hotlist1024", &|| Packets::<Glibc>::hot_list(1024))?;
-            row.measure(bench, "snmalloc", &Packets::<Snmalloc>::before)?;
-            row.measure(bench, "mimalloc", &Packets::<Mimalloc>::before)?;
-            row.measure(bench, "manylane", &|| Manylane::<false>::new(&depot))?;
-            row.measure(bench, "manylane_bare", &|| Manylane::<true>::new(&depot))?;
+            for (name, way, _) in ways {
+                row.push(bench, name, way.measure(bench, row)?);
+                if name == "before" {
+                    row.push(bench, "before_untuned", untuned.measure(number)?);
+                }
+            }
         }
-        jumbo(bench, "before", &Packets::<Glibc>::before)?;
-        jumbo(bench, "hotlist1024", &|| Packets::<Glibc>::hot_list(1024))?;
-        jumbo(bench, "snmalloc", &Packets::<Snmalloc>::before)?;
-        jumbo(bench, "mimalloc", &Packets::<Mimalloc>::before)?;
-        jumbo(bench, "manylane", &|| Manylane::<false>::new(&depot))?;
+        for (name, way, _) in ways.iter().filter(|(.., is_jumbo)| *is_jumbo) {
+            way.jumbo(bench, &format!("{name}_ns_jumbo"))?;
+        }
         forwarding.round(bench)
     };
     interleave(plan, output, round, |rounds| {
@@ -116,17 +122,6 @@ pub fn run(plan: &Plan, output: &Output) -> Result {
 }
 
 impl Row {
-    fn measure<S: Scheme>(
-        &self,
-        bench: &mut Bench,
-        name: &str,
-        scheme: &(impl Fn() -> S + Sync),
-    ) -> Result {
-        let measured = self.both(bench, scheme)?;
-        self.push(bench, name, measured);
-        Ok(())
-    }
-
     /// Adds what was measured on one core, and across two, under each of the row's names.
     fn push(&self, bench: &mut Bench, name: &str, [one, cross]: [Option<f64>; 2]) {
         for suffix in self.suffixes {
@@ -134,28 +129,32 @@ impl Row {
             bench.ns(&format!("{name}_cross_ns{suffix}"), cross);
         }
     }
+}
 
+/// A way to packet memory, whose loops are compiled for it alone.
+trait Way {
     /// On one core, and across two.
-    fn both<S: Scheme>(
-        &self,
-        bench: &mut Bench,
-        scheme: &(impl Fn() -> S + Sync),
-    ) -> Result<[Option<f64>; 2]> {
-        let one = bench.slice(1, |_, lap| work::on_one_core(&mut scheme(), self, &lap))?;
+    fn measure(&self, bench: &mut Bench, row: &Row) -> Result<[Option<f64>; 2]>;
+
+    fn jumbo(&self, bench: &mut Bench, name: &str) -> Result;
+}
+
+impl<S: Scheme, M: Fn() -> S + Sync> Way for M {
+    fn measure(&self, bench: &mut Bench, row: &Row) -> Result<[Option<f64>; 2]> {
+        let one = bench.slice(1, |_, lap| work::on_one_core(&mut self(), row, &lap))?;
         let cross = bench.slice_with(
             2,
-            || work::Between::<S>::new(self),
+            || work::Between::<S>::new(row),
             |between, thread, lap| match thread {
-                0 => work::take(&mut scheme(), self, between, &lap),
-                _ => work::give_back(&mut scheme(), self, between, &lap),
+                0 => work::take(&mut self(), row, between, &lap),
+                _ => work::give_back(&mut self(), row, between, &lap),
             },
         )?;
         Ok([one, cross].map(|slice| ns_of(&slice)))
     }
-}
 
-fn jumbo<S: Scheme>(bench: &mut Bench, name: &str, scheme: &(impl Fn() -> S + Sync)) -> Result {
-    let large = |_, lap: Lap<'_>| work::large(&mut scheme(), JUMBO_LEN, &lap);
-    bench.time(&format!("{name}_ns_jumbo"), 1, large)?;
-    Ok(())
+    fn jumbo(&self, bench: &mut Bench, name: &str) -> Result {
+        bench.time(name, 1, |_, lap| work::large(&mut self(), JUMBO_LEN, &lap))?;
+        Ok(())
+    }
 }

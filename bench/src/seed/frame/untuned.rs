@@ -8,7 +8,7 @@ use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use super::{ROWS, SLICE};
+use super::{ROWS, SLICE, Way};
 use crate::baseline::frame::{Glibc, Packets};
 use crate::prelude::*;
 use crate::seed::Plan;
@@ -61,7 +61,7 @@ pub fn serve(plan: &Plan) -> Result {
     for line in io::stdin().lines() {
         let row = line?.parse().ok().and_then(|number: usize| ROWS.get(number));
         let row = row.ok_or("rows are in the order of their numbers")?;
-        let figures = row.both(&mut bench, &Packets::<Glibc>::before)?;
+        let figures = Packets::<Glibc>::before.measure(&mut bench, row)?;
         let [one, cross] = figures.map(|ns| ns.map_or("-".into(), |ns| ns.to_string()));
         println!("{one} {cross}");
     }

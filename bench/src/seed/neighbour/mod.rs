@@ -352,7 +352,7 @@ fn by_two(bench: &Bench, name: &str, output: &Output, work: impl Fn(usize) + Syn
         work(thread);
         (start, Instant::now(), cpu_time() - cpu)
     })?;
-    let [one, other] = times;
+    let (one, other) = (times[0], times[1]);
     let wall = one.1.max(other.1) - one.0.min(other.0);
     output.figure(&format!("{name}_wall_s"), "s", &[wall.as_secs_f64()]);
     output.figure(&format!("{name}_cpu_s"), "s", &[(one.2 + other.2).as_secs_f64()]);

@@ -35,14 +35,20 @@ pub trait Sockets {
     }
 }
 
-/// Which packets a filter lets pass, by the UDP source port: packets are numbered there.
+/// Which packets a filter lets pass, by the UDP source port, where packets are numbered: those of this value under this
+/// mask.
 #[derive(Clone, Copy, Debug)]
-pub enum Matching {
-    /// None: the number is compared, and never is right.
-    Nothing,
+pub struct Matching {
+    pub mask: u32,
+    pub value: u32,
+}
+
+impl Matching {
+    /// None: the number is compared, and no number of 16 bits is right.
+    pub const NOTHING: Matching = Matching { mask: 0xffff, value: 0x1_0000 };
     /// One of sixteen.
-    Something,
-    Everything,
+    pub const SOMETHING: Matching = Matching { mask: 15, value: 5 };
+    pub const EVERYTHING: Matching = Matching { mask: 0, value: 0 };
 }
 
 pub trait Taps: Sockets {
@@ -128,12 +134,7 @@ impl Taps for Rebuilt {
         walk_behind(source, self.list.walker(), self.capture.0.take())
     }
 
-    fn want(&mut self, matching: Matching) -> Result<usize> {
-        let (mask, value) = match matching {
-            Matching::Nothing => (0xffff, 0x1_0000), // No number of 16 bits is.
-            Matching::Something => (15, 5),
-            Matching::Everything => (0, 0),
-        };
+    fn want(&mut self, Matching { mask, value }: Matching) -> Result<usize> {
         let socket = self.list.open(0);
         self.list.bind(socket, Wanted { port: Some(PORTS[0]), protocol: ALL, mask, value });
         Ok(socket)
@@ -144,7 +145,7 @@ impl Captures for Rebuilt {
     type Reader = Copied;
 
     fn capture(&mut self) -> Result<(usize, Copied)> {
-        let socket = self.want(Matching::Everything)?;
+        let socket = self.want(Matching::EVERYTHING)?;
         Ok((socket, self.capture.1.take().expect("it was made for a capture, and asked once")))
     }
 }

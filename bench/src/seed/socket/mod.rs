@@ -216,7 +216,7 @@ fn cost<C: Taps>(ground: &Ground, bench: &mut Bench, make: impl Fn(&Domain) -> C
     let rows = [("1", 1), ("8", 8)].into_iter().flat_map(|(number, sockets)| {
         MATCHINGS.map(|(which, matching)| (format!("{number}_{which}"), sockets, matching))
     });
-    let idle = ("idle".to_owned(), 0, Matching::Nothing);
+    let idle = ("idle".to_owned(), 0, Matching::NOTHING);
     for (row, sockets, matching) in std::iter::once(idle).chain(rows) {
         let plain = load::cost::<C>(ground, bench, None)?;
         // No worker runs yet, or any more, while sockets open and close: nothing waits.
@@ -234,7 +234,7 @@ fn cost<C: Taps>(ground: &Ground, bench: &mut Bench, make: impl Fn(&Domain) -> C
 }
 
 const MATCHINGS: [(&str, Matching); 3] =
-    [("none", Matching::Nothing), ("some", Matching::Something), ("all", Matching::Everything)];
+    [("none", Matching::NOTHING), ("some", Matching::SOMETHING), ("all", Matching::EVERYTHING)];
 
 fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)

@@ -127,7 +127,7 @@ impl Captures for Own {
     type Reader = Reads;
 
     fn capture(&mut self) -> Result<(Open, Reads)> {
-        let socket = self.wanting(filter(Matching::Everything, self.snap), CAPTURE)?;
+        let socket = self.wanting(filter(Matching::EVERYTHING, self.snap), CAPTURE)?;
         Ok((Open::Elsewhere, Reads { socket, lost: Arc::default() }))
     }
 }
@@ -162,28 +162,16 @@ impl Drain for Reads {
 }
 
 /// By the UDP source port, as a filter of tcpdump's would look at it.
-fn filter(matching: Matching, snap: u32) -> Program {
-    let instruction = |(code, jt, jf, k)| Instruction { code, jt, jf, k };
+fn filter(Matching { mask, value }: Matching, snap: u32) -> Program {
     const LDH: u16 = 0x28;
     const AND: u16 = 0x54;
     const JEQ: u16 = 0x15;
     const RET: u16 = 0x06;
-    let compare = |mask, value| {
-        let list = [
-            (LDH, 0, 0, 34),
-            (AND, 0, 0, mask),
-            (JEQ, 0, 1, value),
-            (RET, 0, 0, snap),
-            (RET, 0, 0, 0),
-        ];
-        list.map(instruction).to_vec()
-    };
-    let list = match matching {
-        Matching::Nothing => compare(0xffff, 0x1_0000),
-        Matching::Something => compare(15, 5),
-        Matching::Everything => vec![instruction((RET, 0, 0, snap))],
-    };
-    Program::new(list).expect("it ends")
+    let compare =
+        [(LDH, 0, 0, 34), (AND, 0, 0, mask), (JEQ, 0, 1, value), (RET, 0, 0, snap), (RET, 0, 0, 0)];
+    let list: &[_] = if mask == 0 { &compare[3..4] } else { &compare };
+    let instruction = |&(code, jt, jf, k)| Instruction { code, jt, jf, k };
+    Program::new(list.iter().map(instruction).collect()).expect("it ends")
 }
 
 /// Of a socket that a thread reads on and on.
