@@ -30,10 +30,8 @@
 //!
 //! Needs root, iperf3, and for figures that mean something a machine with nothing else on it.
 
-use std::fs;
-
 use manylane_api::{PortStatus, Source};
-use manylane_lab::load::threads_s;
+use manylane_lab::load::{busy_s, threads_s};
 use manylane_lab::{RouterOptions, SERVER_V4, SERVER_V6};
 
 use crate::network::{Network, ask};
@@ -152,35 +150,4 @@ fn passed(source: &dyn Source) -> [u64; 3] {
         of_queues + port.lost_transmit + port.dropped.values().sum::<u64>()
     };
     [ports[0].received, ports[0].received_bytes, ports.iter().map(lost).sum()]
-}
-
-/// Seconds that all cores have been busy since the machine started, interrupts included.
-fn busy_s() -> Result<f64> {
-    let stat = fs::read_to_string("/proc/stat")?;
-    Ok(busy_ticks(&stat).ok_or("/proc/stat has no sum")? as f64 / 100.0)
-}
-
-/// proc_stat(5): `cpu user nice system idle iowait irq softirq steal ...`, in ticks (USER_HZ: 100).
-fn busy_ticks(stat: &str) -> Option<u64> {
-    let ticks: Vec<u64> = stat
-        .lines()
-        .next()?
-        .strip_prefix("cpu ")?
-        .split_whitespace()
-        .map_while(|n| n.parse().ok())
-        .collect();
-    let &[user, nice, system, _idle, _iowait, irq, softirq, ..] = &ticks[..] else { return None };
-    Some(user + nice + system + irq + softirq)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn busy_is_all_but_idle_and_waiting() {
-        let stat = "cpu  1 20 300 4000 50000 600000 7000000 80000000 9 9\ncpu0 1 1 1 1\n";
-        assert_eq!(busy_ticks(stat), Some(7_600_321));
-        assert_eq!(busy_ticks("intr 1 2 3"), None);
-    }
 }

@@ -5,5 +5,4 @@ pub mod frame;
 pub mod handoff;
 pub mod hook;
 pub mod neighbour;
-pub mod packet_socket;
 pub mod refcount;

@@ -4,7 +4,7 @@ use manylane_lab::accelerated::Accelerated;
 use manylane_lab::{Lab, SERVER_V4, Steady, SteadyOptions, tool};
 use nix::sys::signal::Signal;
 
-use super::{Plan, child, last_after};
+use super::{Plan, child};
 use crate::network::Network;
 use crate::prelude::*;
 
@@ -34,7 +34,7 @@ pub fn measure(plan: &Plan, rounds: &mut Rounds) -> Result {
         tool(router, &format!("ip route add blackhole {SERVER_V4}/32"))?;
         let gone = Instant::now();
         stream.after(AFTER);
-        rounds.push("stale_ms", "ms", Some(last_after(&stream, gone)));
+        rounds.push("stale_ms", "ms", Some(stream.last_after(gone).as_secs_f64() * 1e3));
         drop(served);
         tool(router, &format!("ip route del blackhole {SERVER_V4}/32"))?;
         stream.arrives("the route is back");

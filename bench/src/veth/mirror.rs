@@ -7,7 +7,7 @@ use manylane_lab::load::{by_nobody, rate};
 use manylane_lab::{Flows, Host, Lab, Steady, SteadyOptions, tool};
 use nix::sys::signal::Signal;
 
-use super::{Plan, child, last_after};
+use super::{Plan, child};
 use crate::network::{Network, PORTS, meanwhile};
 use crate::prelude::*;
 
@@ -56,7 +56,7 @@ fn flap(Lab { client, router, server }: &Lab, rounds: &mut Rounds) -> Result {
     tool(router, "ip route del default via 10.2.0.1")?;
     let gone = Instant::now();
     stream.after(2500);
-    rounds.push("mirror_flap_ms", "ms", Some(last_after(&stream, gone)));
+    rounds.push("mirror_flap_ms", "ms", Some(stream.last_after(gone).as_secs_f64() * 1e3));
     tool(router, "ip route add default via 10.2.0.1")?;
     stream.arrives("the default route is back");
     Ok(())

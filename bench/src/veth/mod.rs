@@ -37,7 +37,7 @@ use std::path::PathBuf;
 use manylane_accelerate::accelerator::Options;
 use manylane_lab::crossing::prefixes_of;
 use manylane_lab::load::threads_s;
-use manylane_lab::{Lab, Outcome, Pinger, SERVER_V4, Steady, ping};
+use manylane_lab::{Lab, Outcome, Pinger, SERVER_V4, ping};
 
 use crate::network::{Network, PORTS, ask};
 use crate::prelude::*;
@@ -201,12 +201,6 @@ fn idle_percent(slice: Duration) -> Result<f64> {
     let (begun, before) = (Instant::now(), threads_s()?);
     thread::sleep(slice);
     Ok((threads_s()? - before) / begun.elapsed().as_secs_f64() * 100.0)
-}
-
-/// Milliseconds from `moment` to the stream's last arrival.
-fn last_after(stream: &Steady, moment: Instant) -> f64 {
-    let last = stream.arrivals().last;
-    last.map_or(0.0, |last| last.saturating_duration_since(moment).as_secs_f64() * 1e3)
 }
 
 const QUICK_TABLE: usize = 20_000;

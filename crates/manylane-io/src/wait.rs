@@ -49,26 +49,32 @@ pub fn packet_socket(interface: &Interface, sequence: Sequence) -> io::Result<Du
         Sequence::Unchanged | Sequence::ProtocolFirst => ALL,
         Sequence::BoundOnce | Sequence::WithRing => 0,
     };
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-    // SAFETY: socket(2) takes no pointer.
-    let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, first.to_be().into()) })?;
-    // SAFETY: the kernel just made this descriptor for us, so no other value owns it.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let socket = open(first)?;
     if sequence == Sequence::WithRing {
         make_ring(&socket)?;
     }
-    bind(&socket, if sequence == Sequence::Unchanged { 0 } else { interface.index })?;
+    bind(&socket, if sequence == Sequence::Unchanged { 0 } else { interface.index }, ALL)?;
     let open = begin.elapsed();
     let begin = Instant::now();
     drop(socket);
     Ok(Durations { open, close: begin.elapsed() })
 }
 
-fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {
+/// Opens a packet socket for a protocol, in the calling thread's network namespace.
+pub fn open(protocol: u16) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    // SAFETY: socket(2) takes no pointer.
+    let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, protocol.to_be().into()) })?;
+    // SAFETY: the kernel just made this descriptor for us, so no other value owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Binds a packet socket to a device, by its index, and to a protocol; index 0 is any device.
+pub fn bind(socket: &OwnedFd, index: u32, protocol: u16) -> io::Result<()> {
     // SAFETY: all zeroes is a valid `sockaddr_ll`.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = ALL.to_be();
+    address.sll_protocol = protocol.to_be();
     address.sll_ifindex = index as i32;
     let length = size_of_val(&address) as libc::socklen_t;
     // SAFETY: bind(2) reads the address, of the given length.

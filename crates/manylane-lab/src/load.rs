@@ -85,6 +85,15 @@ impl Lab {
         })
     }
 
+    /// Of the client's kernel: times that it took something for reordering on the way (`TCPSACKReorder`, `TCPTSReorder`,
+    /// `TCPRenoReorder`), and retransmissions that the server did not need (`TCPDSACKRecv`).
+    pub fn client_reordering(&self) -> io::Result<[u64; 2]> {
+        let text = self.client.run(|| fs::read_to_string("/proc/thread-self/net/netstat"))?;
+        let count = |name| tcp_count(&text, name).unwrap_or(0);
+        let reordering = ["TCPSACKReorder", "TCPTSReorder", "TCPRenoReorder"].map(count);
+        Ok([reordering.iter().sum(), count("TCPDSACKRecv")])
+    }
+
     /// Lets client and server run on these cores, and iperf3 serve at the server until the process is dropped.
     pub fn serve_tcp(&self, cores: [usize; 2]) -> io::Result<Process> {
         for (host, core) in [&self.client, &self.server].into_iter().zip(cores) {
@@ -164,6 +173,29 @@ pub fn threads_s(is_counted: impl Fn(&str) -> bool) -> io::Result<f64> {
     Ok(ns as f64 / 1e9)
 }
 
+/// Seconds that all cores have been busy since the machine started, interrupts included.
+pub fn busy_s() -> io::Result<f64> {
+    let stat = fs::read_to_string("/proc/stat")?;
+    let ticks = busy_ticks(&stat).ok_or_else(|| io::Error::other("/proc/stat has no sum"))?;
+    Ok(ticks as f64 / 100.0)
+}
+
+/// proc_stat(5): `cpu user nice system idle iowait irq softirq steal ...`, in ticks (USER_HZ: 100).
+fn busy_ticks(stat: &str) -> Option<u64> {
+    let ticks = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
+    let ticks: Vec<u64> = ticks.map_while(|n| n.parse().ok()).collect();
+    let &[user, nice, system, _idle, _iowait, irq, softirq, ..] = &ticks[..] else { return None };
+    Some(user + nice + system + irq + softirq)
+}
+
+/// proc_pid_net(5): lines in pairs, names and numbers, that begin alike.
+fn tcp_count(netstat: &str, name: &str) -> Option<u64> {
+    let mut lines = netstat.lines().filter_map(|line| line.strip_prefix("TcpExt: "));
+    let (names, numbers) = (lines.next()?, lines.next()?);
+    let at = names.split(' ').position(|its| its == name)?;
+    numbers.split(' ').nth(at)?.parse().ok()
+}
+
 /// A child, killed when dropped.
 pub struct Process(pub Child);
 
@@ -185,5 +217,24 @@ impl Drop for Process {
         // Both may fail, and without harm: the child has ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busy_is_all_but_idle_and_waiting() {
+        let stat = "cpu  1 20 300 4000 50000 600000 7000000 80000000 9 9\ncpu0 1 1 1 1\n";
+        assert_eq!(busy_ticks(stat), Some(7_600_321));
+        assert_eq!(busy_ticks("intr 1 2 3"), None);
+    }
+
+    #[test]
+    fn a_count_stands_below_its_name() {
+        let text = "TcpExt: A TCPDSACKRecv B\nTcpExt: 1 23 4\nIpExt: TCPDSACKRecv\nIpExt: 9\n";
+        assert_eq!(tcp_count(text, "TCPDSACKRecv"), Some(23));
+        assert_eq!(tcp_count(text, "C"), None);
     }
 }

@@ -148,6 +148,11 @@ impl Steady {
         Arrivals { seen, late, twice, source, last, longest_silence }
     }
 
+    /// How long after `moment` the last datagram arrived; zero if it was before, or none has.
+    pub fn last_after(&self, moment: Instant) -> Duration {
+        self.arrivals().last.map_or(Duration::ZERO, |last| last.saturating_duration_since(moment))
+    }
+
     /// Measures the longest silence from here on.
     pub fn forget_silence(&self) {
         let mut counts = lock(&self.counts);

@@ -167,10 +167,10 @@ fn tcp(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result {
             for (moves, end) in [(false, "still"), (true, "moving")] {
                 let name = format!("veth_tcp_{connections}_{end}");
                 hand_on(&*source, &["lan", "wan"], |bucket| bucket % 2 == 1)?;
-                let before = client_counts(&network.lab)?;
+                let before = network.lab.client_reordering()?;
                 let transfer = || Ok(network.lab.transfer(SERVER_V4, seconds, connections)?);
                 let transfer = while_moving(&source, moves, transfer)?;
-                let after = client_counts(&network.lab)?;
+                let after = network.lab.client_reordering()?;
                 rounds.push(&format!("{name}_gbps"), "Gb/s", Some(transfer.gbps));
                 let counts = [
                     ("retransmits", transfer.retransmits),
@@ -226,32 +226,4 @@ fn streams(Lab { client, server, .. }: &Lab) -> Result<u64> {
         let streams: Vec<_> = (0..8).map(|_| scope.spawn(stream)).collect();
         streams.into_iter().map(|stream| stream.join().expect("it does not panic")).sum()
     })
-}
-
-/// Of the client's kernel: times that it took something for reordering, and retransmissions that were not needed.
-fn client_counts(Lab { client, .. }: &Lab) -> Result<[u64; 2]> {
-    let text = client.run(|| fs::read_to_string("/proc/thread-self/net/netstat"))?;
-    let count = |name| tcp_count(&text, name).unwrap_or(0);
-    let reordering = ["TCPSACKReorder", "TCPTSReorder", "TCPRenoReorder"].map(count);
-    Ok([reordering.iter().sum(), count("TCPDSACKRecv")])
-}
-
-/// proc_pid_net(5): lines in pairs, names and numbers, that begin alike.
-fn tcp_count(netstat: &str, name: &str) -> Option<u64> {
-    let mut lines = netstat.lines().filter_map(|line| line.strip_prefix("TcpExt: "));
-    let (names, numbers) = (lines.next()?, lines.next()?);
-    let at = names.split(' ').position(|its| its == name)?;
-    numbers.split(' ').nth(at)?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_count_stands_below_its_name() {
-        let text = "TcpExt: A TCPDSACKRecv B\nTcpExt: 1 23 4\nIpExt: TCPDSACKRecv\nIpExt: 9\n";
-        assert_eq!(tcp_count(text, "TCPDSACKRecv"), Some(23));
-        assert_eq!(tcp_count(text, "C"), None);
-    }
 }

@@ -5,9 +5,9 @@ use std::os::fd::OwnedFd;
 use manylane_io::interface::Interface;
 use manylane_io::namespace::Namespace;
 use manylane_io::netlink::{LinkEnd, Netlink};
+use manylane_io::wait;
 
 use super::contestant::Sockets;
-use crate::baseline::packet_socket;
 use crate::prelude::*;
 
 /// The indices of two devices, which are the ends of a link.
@@ -38,11 +38,11 @@ impl Sockets for Kernel {
     }
 
     fn open(&mut self, protocol: u16) -> Result<OwnedFd> {
-        Ok(packet_socket::open(protocol)?)
+        Ok(wait::open(protocol)?)
     }
 
     fn bind(&mut self, socket: &mut OwnedFd, port: Option<u16>, protocol: u16) -> Result {
         let index = port.map_or(0, |port| self.0[usize::from(port)]);
-        Ok(packet_socket::bind(socket, index, protocol)?)
+        Ok(wait::bind(socket, index, protocol)?)
     }
 }
