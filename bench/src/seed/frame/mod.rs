@@ -96,7 +96,8 @@ pub fn run(plan: &Plan, output: &Output) -> Result {
         bench.shorten(SLICE);
         for (number, row) in ROWS.iter().enumerate() {
             for (name, way, _) in ways {
-                row.push(bench, name, way.measure(bench, row)?);
+                let measured = way.measure(bench, row)?;
+                row.push(bench, name, measured);
                 if name == "before" {
                     row.push(bench, "before_untuned", untuned.measure(number)?);
                 }
