@@ -28,7 +28,8 @@ fn daemon(source: &dyn Accelerated, page: &mut Page<'_>) -> fmt::Result {
     page.gauge("lease_remaining", "seconds", "Until the lease lapses.", single(remaining))?;
     let help = "How often the lease began: once, and once more after each lapse.";
     page.counter("lease_renewals", "", help, single(lease.renewals))?;
-    let help = "How often the mirror thread has decided on the lease: unchanged while that thread hangs.";
+    let help =
+        "How often the mirror thread has decided on the lease: unchanged while that thread hangs.";
     page.counter("lease_checks", "", help, single(lease.checks))
 }
 

@@ -7,7 +7,7 @@ mod removal;
 use std::net::Ipv6Addr;
 
 use manylane_frame::vocabulary::Offload;
-use manylane_net::fib::{Ipv4Prefix, Ipv6Prefix};
+use manylane_net::fib::{EditError, Ipv4Prefix, Ipv6Prefix};
 use manylane_net::forward::Ipv4Interface;
 use manylane_net::neighbour::{AdjacencyState, Header, Kind, Rewrite, State};
 use manylane_net::nexthop::NextHop;
