@@ -64,7 +64,7 @@ enum Mechanism {
 
 type Question = fn(&Plan, &Output) -> Result;
 
-/// What is asked of each mechanism, under the name of its bench, in the order of `all`. Packet memory last of what is
+/// The question about each mechanism, under the name of its bench, in the order of `all`. Packet memory last of what is
 /// measured: it tunes glibc for the whole process.
 const QUESTIONS: [(Mechanism, &str, Question); 8] = [
     (Mechanism::Neighbour, "seed/neighbour", neighbour::run),

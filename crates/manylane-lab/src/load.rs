@@ -1,6 +1,6 @@
 //! Load on the router of a [`Lab`]: a table of routes, small frames without gaps, TCP by iperf3, and what counts them.
 //!
-//! Small frames go to neighbours behind the router that no host is: the server's kernel drops such a frame at once, so
+//! Small frames are for neighbours behind the router that no host is: the server's kernel drops such a frame at once, so
 //! that the router is most of what is measured.
 
 use std::fs;

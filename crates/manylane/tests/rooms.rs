@@ -159,6 +159,16 @@ fn super_inside_an_inline_module_stays_in_its_room() {
     assert!(graph.uses("a", "b"), "{}", graph.arrows());
 }
 
+#[test]
+fn captured_lifetimes_are_no_import() {
+    let text = "fn f<'a>(x: &'a u8) -> impl Fn() + use<'a> { move || crate::b::g(x); }";
+    let graph = made_up(&[("lib.rs", "mod a; mod b;"), ("a.rs", text)]);
+    assert_eq!(
+        graph.arrows(),
+        made_up(&[("lib.rs", "mod a; mod b;"), ("a.rs", "use crate::b;")]).arrows()
+    );
+}
+
 /// The sources of one crate: path below `src`, text.
 type Sources = Vec<(String, String)>;
 
@@ -415,7 +425,8 @@ fn mentions(module: &[String], code: &[Token], rooms: &BTreeSet<String>) -> Vec<
                 depth -= 1;
                 inline.pop_if(|(_, open)| *open == depth);
             }
-            "use" => {
+            // `use<>` in a bound says what is captured.
+            "use" if !code.get(at + 1).is_some_and(|next| next.is("<")) => {
                 let is_exported = at > 0 && (code[at - 1].is("pub") || code[at - 1].is(")"));
                 let mut leaves = Vec::new();
                 let end = use_tree(code, at + 1, &[], &mut leaves);

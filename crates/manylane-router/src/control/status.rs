@@ -3,8 +3,8 @@
 //! Nothing here is on a worker's way: counters are read as they stand, and the lock is the control
 //! thread's.
 //!
-//! The door has all that can be shown, and the API's questions; each file answers those of its name. They may use all
-//! of `control`, the packet sockets and the traces.
+//! The door has all that can be shown, and the API's questions; each file answers those of its name. These files
+//! may use all of `control`, the packet sockets and the traces.
 
 mod capture;
 mod config;
