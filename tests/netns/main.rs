@@ -34,6 +34,7 @@ mod show;
 mod silent_neighbour;
 mod tcp;
 mod too_big;
+mod two_daemons;
 mod two_workers;
 mod tx_queue;
 mod udp;

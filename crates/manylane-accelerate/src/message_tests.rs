@@ -3,6 +3,7 @@
 use std::io;
 
 use manylane_api::{BindError, ListenError};
+use manylane_io::interface_lock::InterfaceLockError;
 use manylane_io::netlink::NetlinkError;
 use manylane_io::privilege::PrivilegeError;
 use manylane_io::sysctl::SysctlError;
@@ -74,6 +75,14 @@ fn accelerators() {
     let program = manylane_io::bpf::BpfError::Load(Box::new(said(EPERM)));
     messages!(AccelerateError {
         Lock: [(Lock(taken("")), ["/run/l"], "stop it")],
+        InterfaceLock: [(
+            InterfaceLock(InterfaceLockError::Taken {
+                interface: "eth0".into(),
+                owner: "process 7 (manylane run)".into()
+            }),
+            ["eth0", "process 7 (manylane run)"],
+            "start this one without eth0"
+        )],
         Listen: [(Listen(exposed()), ["192.0.2.1:9176"], "name a file with a token")],
         Api: [(Api(answered()), ["/run/s"], "stop it")],
         Privilege: [(Privilege(no_user()), ["nobdy"], "leave out --user")],

@@ -6,6 +6,7 @@
 //! | [`packet_ring`] | blocks of copied packets, from workers to a reader in any process     | - |
 //! | [`bpf`]         | BPF programs and their loaders                                        | `interface`, `netlink`, `affinity` |
 //! | [`interface`]   | properties and offloads of a network device                           | `netlink` |
+//! | [`interface_lock`] | one process forwards by an interface                              | - |
 //! | [`netlink`]     | links, addresses, routes; the kernel's routing, nftables, XFRM and tc | - |
 //! | [`namespace`]   | anonymous network namespaces, one per thread                          | `affinity` |
 //! | [`station`]     | single frames on a link, for labs                                     | `netlink` |
@@ -36,6 +37,7 @@ pub mod bpf;
 pub mod eventfd;
 pub mod fatal;
 pub mod interface;
+pub mod interface_lock;
 pub mod iptables;
 pub mod libpcap;
 pub mod namespace;

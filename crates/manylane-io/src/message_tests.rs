@@ -8,6 +8,7 @@ use aya::programs::ProgramError;
 
 use crate::bpf::{BpfError, Mode};
 use crate::interface::InterfaceError;
+use crate::interface_lock::InterfaceLockError;
 use crate::libpcap::PcapError;
 use crate::messages::Page;
 use crate::namespace::NamespaceError;
@@ -218,5 +219,30 @@ fn privileges() {
             ["capset failure"],
             "leave out --user"
         )],
+    });
+}
+
+#[test]
+fn locks_of_interfaces() {
+    let refused = |number| InterfaceLockError::Refused {
+        path: "/run/manylane/interfaces-7.lock".into(),
+        step: "open",
+        source: said(number),
+    };
+    let owner = "process 7 (manylane run)";
+    messages!(InterfaceLockError {
+        Taken: [(
+            Taken { interface: "eth0".into(), owner: owner.into() },
+            ["eth0", owner],
+            "stop it, or start this one without eth0"
+        )],
+        Refused: [
+            (
+                refused(libc::EACCES),
+                ["open /run/manylane/interfaces-7.lock", "Permission denied"],
+                "needs root"
+            ),
+            (refused(libc::EIO), ["open /run/manylane", EIO], "see that /run exists"),
+        ],
     });
 }

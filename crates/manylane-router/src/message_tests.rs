@@ -7,6 +7,7 @@ use manylane_api::{BindError, ListenError};
 use manylane_frame::RegionError;
 use manylane_frame::vocabulary::PortId;
 use manylane_io::interface::InterfaceError;
+use manylane_io::interface_lock::InterfaceLockError;
 use manylane_io::packet_ring::RingError;
 use manylane_io::port::{af_packet, af_xdp, pcap, tap};
 use manylane_io::privilege::PrivilegeError;
@@ -98,6 +99,17 @@ fn ports() {
             Interface { port: port(), source: no_interface() },
             ["`wan`", "eth7"],
             "existing interfaces: lo, eth0"
+        )],
+        Lock: [(
+            Lock {
+                port: port(),
+                source: InterfaceLockError::Taken {
+                    interface: "eth0".into(),
+                    owner: "process 7 (manylane run)".into()
+                }
+            },
+            ["`wan`", "eth0", "process 7 (manylane run)"],
+            "start this one without eth0"
         )],
         AfXdp: [(
             AfXdp {

@@ -3,6 +3,7 @@
 use std::io;
 
 use manylane_io::bpf::BpfError;
+use manylane_io::interface_lock::InterfaceLockError;
 use manylane_io::netlink::NetlinkError;
 
 use super::lock::LockError;
@@ -17,6 +18,9 @@ pub enum AccelerateError {
     /// Another one is there, or a lock could not be had.
     #[error("{0}")]
     Lock(#[source] LockError),
+    /// Another process forwards by an interface, or the locks could not be had.
+    #[error("{0}")]
+    InterfaceLock(#[source] InterfaceLockError),
     /// The API's listener could not be made.
     #[error("{0}")]
     Listen(#[source] ListenError),

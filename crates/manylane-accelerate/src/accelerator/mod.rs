@@ -67,6 +67,7 @@ use std::time::Duration;
 
 use manylane_io::affinity;
 use manylane_io::eventfd::EventFd;
+use manylane_io::interface_lock::InterfaceLocks;
 use manylane_sync::doorbell::Wake;
 
 pub use error::AccelerateError;
@@ -237,6 +238,8 @@ impl Accelerator {
     pub fn start(options: Options) -> Result<Accelerator, AccelerateError> {
         let folder = options.socket.as_deref().and_then(|socket| socket.parent());
         let lock = lock::Lock::take(&options.interfaces, folder).map_err(AccelerateError::Lock)?;
+        let locks = InterfaceLocks::open("manylane accelerate", folder);
+        let locks = locks.map_err(AccelerateError::InterfaceLock)?;
         let socket = options.socket.as_deref().map(Socket::bind).transpose();
         let socket = socket.map_err(AccelerateError::Api)?;
         let door = options.listen.open().map_err(AccelerateError::Listen)?;
@@ -246,7 +249,7 @@ impl Accelerator {
             // Without a standard error the message has no reader.
             let _ = writeln!(io::stderr(), "manylane: the API answers at http://{address}/, too");
         }
-        // Lock and socket may need root for their folder; what is left needs what is kept, also later on.
+        // Locks and socket may need root for their folder; what is left needs what is kept, also later on.
         let privileges = options.privileges.as_ref();
         privileges.map_or(Ok(()), Privileges::narrow).map_err(AccelerateError::Privilege)?;
         let doorbell = EventFd::open().map_err(refused("an event descriptor"))?;
@@ -255,7 +258,7 @@ impl Accelerator {
         let own = doorbell.clone();
         let thread = Builder::new().name("mirror".into()).spawn(move || {
             // In the thread: what it opens is its own, and it is in the same namespace.
-            match thread::Thread::start(options, own) {
+            match thread::Thread::start(options, locks, own) {
                 Ok(mut thread) => {
                     let published = thread.published();
                     // If the starting thread has gone, the doorbell has been rung for the end.

@@ -15,6 +15,7 @@ use std::os::fd::AsFd;
 use crate::programs::{Driver, IngressProgram, Link as Attachment, attached};
 use manylane_io::fatal::DetachOnCrash;
 use manylane_io::interface::Interface;
+use manylane_io::interface_lock::{InterfaceLock, InterfaceLockError, InterfaceLocks};
 use manylane_io::netlink::kernel::Link;
 use manylane_net::transit::layout::flags;
 use manylane_net::transit::{PortRecord, TransitMut};
@@ -29,6 +30,7 @@ pub(super) struct Ports {
     pub list: Vec<Port>,
     /// Ports of VLANs, as the tables have them: by parent's port, kind of tag, number.
     vlans: BTreeMap<(u16, bool, u16), u16>,
+    locks: InterfaceLocks,
 }
 
 /// One of them.
@@ -47,6 +49,10 @@ pub(super) struct Port {
     pub ingress: bool,
     /// Whether we may send packets out here, as the gate says.
     pub egress: bool,
+    /// No other process forwards by the interface while this one has the lock.
+    lock: Option<InterfaceLock>,
+    /// Why it has not.
+    pub taken: Option<String>,
     /// Why the program is not on it, though it should be.
     pub trouble: Option<String>,
     /// Programs of others that see packets before ours.
@@ -69,7 +75,7 @@ struct Program {
 
 impl Ports {
     /// The ports that are wanted, in their order, without interfaces.
-    pub fn new(options: &Options) -> Ports {
+    pub fn new(options: &Options, locks: InterfaceLocks) -> Ports {
         let port = |(number, name): (u16, &String)| Port {
             number,
             name: name.clone(),
@@ -78,13 +84,36 @@ impl Ports {
             mtu: 0,
             ingress: false,
             egress: false,
+            lock: None,
+            taken: None,
             trouble: None,
             programs: Vec::new(),
             driver: InDriver::default(),
             program: None,
             written: PortRecord::default(),
         };
-        Ports { list: (1..).zip(&options.interfaces).map(port).collect(), vlans: BTreeMap::new() }
+        let list = (1..).zip(&options.interfaces).map(port).collect();
+        Ports { list, vlans: BTreeMap::new(), locks }
+    }
+
+    /// Locks the interfaces that exist, for the start: none may be another process's.
+    pub fn lock(&mut self, links: &[Link]) -> Result<(), InterfaceLockError> {
+        for port in &mut self.list {
+            if let Some(link) = links.iter().find(|link| link.name == port.name) {
+                port.lock = Some(self.locks.take(&port.name, link.index)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Locks interfaces that another process had. True if one is ours now.
+    pub fn retry_locks(&mut self) -> bool {
+        let Ports { list, locks, .. } = self;
+        let waiting = list.iter_mut().filter(|port| !port.is_ours() && port.index.is_some());
+        waiting.fold(false, |changed, port| {
+            port.lock_interface(locks);
+            changed | port.is_ours()
+        })
     }
 
     /// Stops forwarding of received packets until [`Ports::write`].
@@ -113,6 +142,7 @@ impl Ports {
                 (port.ingress, port.egress) = (false, false);
                 port.driver.forget();
                 port.index = index;
+                port.lock_interface(&self.locks);
             }
             port.program.take_if(|program| Some(program.index) != index);
             let link = port.index.and_then(|index| mirror.kernel().link(index));
@@ -195,6 +225,23 @@ impl Ports {
 }
 
 impl Port {
+    /// Whether no other process forwards by its interface.
+    pub fn is_ours(&self) -> bool {
+        self.lock.is_some()
+    }
+
+    /// Locks the present interface, and gives the former one up.
+    fn lock_interface(&mut self, locks: &InterfaceLocks) {
+        self.lock.take_if(|lock| Some(lock.index()) != self.index);
+        self.taken = None;
+        if let (None, Some(index)) = (&self.lock, self.index) {
+            match locks.take(&self.name, index) {
+                Ok(lock) => self.lock = Some(lock),
+                Err(error) => self.taken = Some(error.to_string()),
+            }
+        }
+    }
+
     /// Whether our program is on it.
     pub fn is_attached(&self) -> bool {
         self.program.is_some()

@@ -272,6 +272,7 @@ impl Thread {
             let _ = self.netlink.resolve_neighbour(link, address);
         }
         self.ports.list.iter_mut().for_each(|port| port.driver.sockets.retry());
+        self.todo.judge |= self.ports.retry_locks();
         let is_other = self.ports.attach(&self.fast);
         if self.tiers.attach(&self.fast, &mut self.ports.list) | is_other {
             self.log_changes();

@@ -12,6 +12,7 @@
 mod af_xdp;
 mod error;
 mod interfaces;
+mod lock;
 mod memory;
 mod packet;
 mod queues;
@@ -23,6 +24,7 @@ use manylane_frame::vocabulary::{DropReason, Offload, PortId, WorkerId};
 use manylane_frame::{HEADROOM, Pool};
 use manylane_io::bpf::Mode;
 use manylane_io::eventfd::EventFd;
+use manylane_io::interface_lock::InterfaceLock;
 use manylane_io::port::af_packet::AfPacket;
 use manylane_io::port::af_xdp::{AfXdp, Umem};
 use manylane_io::port::pcap::Writer;
@@ -39,6 +41,7 @@ use manylane_worker::stats::{PortCount, Stats};
 
 pub use error::PortError;
 pub use interfaces::routed;
+pub use lock::lock;
 pub use queues::owners;
 pub use wrap::unwrap;
 
@@ -60,6 +63,8 @@ pub struct OpenPort {
     pub owners: Vec<WorkerId>,
     /// What is peculiar to its driver.
     pub device: Device,
+    /// While it is open, no other process forwards by its interface.
+    pub lock: Option<InterfaceLock>,
 }
 
 /// What is peculiar to a driver.

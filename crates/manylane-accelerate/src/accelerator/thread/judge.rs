@@ -31,7 +31,7 @@ impl Thread {
         let is_whole = self.mirror.is_whole();
         for port in &mut self.ports.list {
             let standing = self.standings.iter().find(|one| Some(one.index) == port.index);
-            let may = port.choice != TierChoice::Kernel && is_whole;
+            let may = port.choice != TierChoice::Kernel && is_whole && port.is_ours();
             let plan = standing.filter(|_| may).map(|one| tiers::plan(port.choice, one));
             port.driver.plan = plan.unwrap_or_default();
             port.ingress = may && standing.is_some_and(|one| one.is_ingress);

@@ -54,7 +54,8 @@ impl Thread {
                 command: String::new(),
             });
         }
-        let troubles = [port.trouble.as_deref(), self.trouble.as_deref()].into_iter().flatten();
+        let troubles = [port.taken.as_deref(), port.trouble.as_deref(), self.trouble.as_deref()];
+        let troubles = troubles.into_iter().flatten();
         reasons.extend(troubles.map(|what| ReasonStatus {
             what: what.into(),
             why: "it is tried again once a second".into(),

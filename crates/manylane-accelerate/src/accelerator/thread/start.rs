@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use manylane_io::eventfd::EventFd;
+use manylane_io::interface_lock::InterfaceLocks;
 use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::{Group, Watch};
 use manylane_net::transit::TransitMut;
@@ -30,6 +31,7 @@ impl Thread {
     /// Reads the kernel, judges the interfaces, and lets packets pass where they may. `doorbell` is rung for the end.
     pub(in crate::accelerator) fn start(
         options: Options,
+        locks: InterfaceLocks,
         doorbell: Arc<EventFd>,
     ) -> Result<Thread, AccelerateError> {
         tables::check_names(&options.interfaces)?;
@@ -41,7 +43,9 @@ impl Thread {
         let mut netlink = Netlink::open().map_err(AccelerateError::Netlink)?;
         let links = netlink.dump_links().map_err(AccelerateError::Netlink)?;
         tables::all_there(&links, &options.interfaces)?;
-        let mut thread = Thread::build(options, doorbell, (watch, gate, netlink))?;
+        let mut ports = Ports::new(&options, locks);
+        ports.lock(&links).map_err(AccelerateError::InterfaceLock)?;
+        let mut thread = Thread::build(options, ports, doorbell, (watch, gate, netlink))?;
         // The first turn reads all, the next ones hear what was said meanwhile: then the tables are true, and the
         // gate can judge.
         while thread.lease.renewals() == 0 || thread.todo.judge {
@@ -55,6 +59,7 @@ impl Thread {
     /// Loads the program, and puts the thread together: nothing is read yet, nor written.
     fn build(
         options: Options,
+        ports: Ports,
         doorbell: Arc<EventFd>,
         (watch, gate, netlink): (Watch, Gate, Netlink),
     ) -> Result<Thread, AccelerateError> {
@@ -73,7 +78,6 @@ impl Thread {
         let (asked, questions) = question_queue(doorbell.clone());
         let lease = Lease::new(options.lease, options.stale_limit);
         let ticks = Ticks::open().map_err(refused("the kernel's ticks"))?;
-        let ports = Ports::new(&options);
         let in_driver = Arc::new(OnceLock::new());
         let by_workers = Arc::new(OnceLock::new());
         let counters = ledger::Sources {

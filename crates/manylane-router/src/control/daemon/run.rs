@@ -15,12 +15,13 @@ use manylane_io::service::{Look, Service};
 ///
 /// `file` is where the configuration came from, and `version` is it, before the command line changed anything.
 pub fn run(
-    config: Config,
+    mut config: Config,
     (file, version): (PathBuf, Version),
     socket: &Path,
     privileges: &Privileges,
 ) -> Result<(), StartError> {
     // Before any port is opened: a second daemon must not disturb the first one's.
+    config.socket = socket.to_owned();
     let socket = Socket::bind(socket).map_err(StartError::Api)?;
     let door = config.listen.open().map_err(StartError::Listen)?;
     let captures = Listener::bind(socket.path()).map_err(StartError::Api)?;

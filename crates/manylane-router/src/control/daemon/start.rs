@@ -153,6 +153,7 @@ impl Opened {
         let workers = config.workers.count();
         let config = choose(config).map_err(StartError::Port)?;
         let owners = open::owners(&config).map_err(StartError::Port)?;
+        let locks = open::lock(&config).map_err(StartError::Port)?;
         let bells = (0..workers).map(|_| bell()).collect::<Result<Vec<Bell>, _>>()?;
         let control_bell = bell()?;
 
@@ -168,7 +169,8 @@ impl Opened {
         let mut umem = Umem::new(region.clone());
         let opened = open::open(&config, owners, &mut umem, &bells, clock);
         let opened = opened.map_err(StartError::Port)?;
-        let (ports, mut halves): (Vec<OpenPort>, Vec<Halves>) = opened.into_iter().unzip();
+        let (mut ports, mut halves): (Vec<OpenPort>, Vec<Halves>) = opened.into_iter().unzip();
+        ports.iter_mut().zip(locks).for_each(|(port, lock)| port.lock = lock);
         for (port, halves) in (0..).map(PortId).zip(&halves) {
             let queues = halves.transmitters.iter().map(Transmitter::queue).collect();
             steering.set_transmit_queues(port, queues);

@@ -1,6 +1,7 @@
 //! Why a port did not open, and what the operator can do about it.
 
 use manylane_io::interface::InterfaceError;
+use manylane_io::interface_lock::InterfaceLockError;
 use manylane_io::port::af_xdp::OpenError;
 use manylane_io::port::{af_packet, pcap, tap};
 use manylane_net::generate::FarEndError;
@@ -16,6 +17,14 @@ pub enum PortError {
         port: String,
         /// Why.
         source: InterfaceError,
+    },
+    /// Another process forwards by the interface.
+    #[error("port `{port}`: {source}")]
+    Lock {
+        /// The port's name.
+        port: String,
+        /// Why.
+        source: InterfaceLockError,
     },
     /// AF_XDP refused.
     #[error("port `{port}`: {source}")]

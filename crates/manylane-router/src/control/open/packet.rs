@@ -33,7 +33,8 @@ pub(super) fn open_af_packet(
     };
     let facts = facts(port, Mac(opened.facts.mac), mtu, &halves);
     let device = Device::AfPacket(Box::new(opened.port));
-    Ok((OpenPort { config: port.clone(), facts, repair: false, owners, device }, halves))
+    let (config, repair, lock) = (port.clone(), false, None);
+    Ok((OpenPort { config, facts, repair, owners, device, lock }, halves))
 }
 
 pub(super) fn open_tap(
@@ -60,7 +61,8 @@ pub(super) fn open_tap(
     };
     let facts = facts(port, Mac(opened.facts.mac), mtu, &halves);
     let device = Device::Tap(Box::new(opened.port));
-    Ok((OpenPort { config: port.clone(), facts, repair: false, owners, device }, halves))
+    let (config, repair, lock) = (port.clone(), false, None);
+    Ok((OpenPort { config, facts, repair, owners, device, lock }, halves))
 }
 
 /// Closes a port of packet sockets; `pool` takes its frames back. What it was given to send has left.

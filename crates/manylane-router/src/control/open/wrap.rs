@@ -30,7 +30,8 @@ pub(super) fn open_pcap(
     };
     let facts = facts(port, mac, port.mtu.unwrap_or(MEMORY_MTU).into(), &halves);
     let repair = port.checksum != Some(ChecksumPolicy::Trust);
-    Ok((OpenPort { config: port.clone(), facts, repair, owners, device: Device::Pcap }, halves))
+    let (config, device, lock) = (port.clone(), Device::Pcap, None);
+    Ok((OpenPort { config, facts, repair, owners, device, lock }, halves))
 }
 
 /// Wraps a port's halves in what its configuration says: next to the device the copies, which are of what
