@@ -23,3 +23,4 @@ mod rules;
 mod table;
 mod transit;
 mod workers;
+mod wrong_daemon;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
-use hyper::{Method, Request, Response, header};
+use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -42,7 +42,8 @@ pub enum FollowEnd {
 pub enum ClientError {
     /// No daemon listens at the socket.
     #[error(
-        "no manylane daemon answers at {}; start one with `manylane run FILE` or name its socket with --socket",
+        "no manylane daemon answers at {}; start one with `manylane run FILE` or `manylane accelerate IF...`, or name its \
+         socket with --socket",
         .socket.display()
     )]
     NoDaemon {
@@ -60,15 +61,20 @@ pub enum ClientError {
         /// What the system said.
         source: io::Error,
     },
-    /// The daemon accepted the request and did not answer in time.
+    /// The daemon did not answer in time.
     #[error(
-        "the manylane daemon at {} accepted the question and did not answer; look at what its process does",
-        .socket.display()
+        "the manylane daemon at {} hangs: no answer for {} s; look at what its process does",
+        .socket.display(), .waited.as_secs()
     )]
     Silent {
         /// The socket.
         socket: PathBuf,
+        /// How long the client waited.
+        waited: Duration,
     },
+    /// The daemon is of the other kind, and says what to do instead.
+    #[error("{}; {}", .0.error, .0.help)]
+    WrongDaemon(ApiError),
     /// The daemon said no.
     #[error("the daemon refused: {}{}{}", .0.error, before_help(.0), .0.help)]
     Refused(ApiError),
@@ -151,21 +157,22 @@ impl Client {
     ) -> Result<FollowEnd, ClientError> {
         self.runtime()?.block_on(async {
             let asked = timeout(self.patience, self.request(Method::POST, path, body)).await;
-            let silent = |_| ClientError::Silent { socket: self.socket.clone() };
+            let silent = |_| self.silent(self.patience);
             let response = asked.map_err(silent)??;
-            let ok = response.status().is_success();
+            let status = response.status();
             let mut body = response.into_body();
-            if !ok {
+            if !status.is_success() {
                 let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
                 let text = body.map_err(|error| self.unexpected(error))?.to_bytes();
-                return Err(self.refused(&String::from_utf8_lossy(&text)));
+                return Err(self.refused(status, &String::from_utf8_lossy(&text)));
             }
             let mut stopped = pin!(stopped);
             let mut text = Vec::new();
             loop {
                 let frame = tokio::select! {
                     () = &mut stopped => return Ok(FollowEnd::Enough),
-                    frame = body.frame() => frame,
+                    // A daemon without news says that it lives.
+                    frame = timeout(self.patience, body.frame()) => frame.map_err(silent)?,
                 };
                 // An answer that breaks off ends, too: the daemon has stopped.
                 let Some(Ok(frame)) = frame else { return Ok(FollowEnd::Ended) };
@@ -192,39 +199,42 @@ impl Client {
         runtime.map_err(|source| self.unreachable(source))
     }
 
-    fn refused(&self, text: &str) -> ClientError {
+    fn refused(&self, status: StatusCode, text: &str) -> ClientError {
         match serde_json::from_str(text) {
+            Ok(error) if status == StatusCode::MISDIRECTED_REQUEST => {
+                ClientError::WrongDaemon(error)
+            }
             Ok(error) => ClientError::Refused(error),
             Err(error) => self.unexpected(error),
         }
     }
 
     fn say(&self, method: Method, path: &str, body: String) -> Result<String, ClientError> {
-        let (ok, text) = self.runtime()?.block_on(async {
+        let (status, text) = self.runtime()?.block_on(async {
             match timeout(self.patience, self.exchange(method, path, body)).await {
                 Ok(answer) => answer,
-                Err(_) => Err(ClientError::Silent { socket: self.socket.clone() }),
+                Err(_) => Err(self.silent(self.patience)),
             }
         })?;
-        match ok {
+        match status.is_success() {
             true => Ok(text),
-            false => Err(self.refused(&text)),
+            false => Err(self.refused(status, &text)),
         }
     }
 
-    /// Whether the daemon agreed, and the body.
+    /// The status, and the body.
     async fn exchange(
         &self,
         method: Method,
         path: &str,
         body: String,
-    ) -> Result<(bool, String), ClientError> {
+    ) -> Result<(StatusCode, String), ClientError> {
         let response = self.request(method, path, body).await?;
-        let ok = response.status().is_success();
+        let status = response.status();
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
         let body = body.collect().await.map_err(|error| self.unexpected(error))?.to_bytes();
         let text = String::from_utf8(body.into()).map_err(|error| self.unexpected(error))?;
-        Ok((ok, text))
+        Ok((status, text))
     }
 
     /// Connects, and asks.
@@ -255,8 +265,14 @@ impl Client {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                 ClientError::NoDaemon { socket }
             }
+            // connect(2): the daemon accepts no connections, and no more can wait.
+            io::ErrorKind::WouldBlock => self.silent(Duration::ZERO),
             _ => ClientError::Unreachable { socket, source },
         }
+    }
+
+    fn silent(&self, waited: Duration) -> ClientError {
+        ClientError::Silent { socket: self.socket.clone(), waited }
     }
 
     fn unexpected(

@@ -1,6 +1,7 @@
 //! All messages of the API's doors and clients.
 
 use std::io;
+use std::time::Duration;
 
 use crate::{ApiError, BindError, ClientError, ListenError};
 
@@ -65,14 +66,26 @@ fn clients() {
         NoDaemon: [(
             NoDaemon { socket: socket() },
             ["/run/s"],
-            "start one with `manylane run FILE`"
+            "start one with `manylane run FILE` or `manylane accelerate IF...`"
         )],
         Unreachable: [(
             Unreachable { socket: socket(), source: said(EPERM) },
             ["/run/s", "not permitted"],
             "ask as root"
         )],
-        Silent: [(Silent { socket: socket() }, ["/run/s"], "look at what its process does")],
+        Silent: [(
+            Silent { socket: socket(), waited: Duration::from_secs(10) },
+            ["/run/s", "10 s"],
+            "look at what its process does"
+        )],
+        WrongDaemon: [(
+            WrongDaemon(ApiError {
+                error: "this is `manylane run`: it has no copy of the kernel's routing".into(),
+                help: "`manylane show routes` lists the routes".into()
+            }),
+            ["`manylane run`"],
+            "`manylane show routes`"
+        )],
         Refused: [(Refused(error), ["there is no port wna"], "choose among lan")],
         Unexpected: [(
             Unexpected { socket: socket(), source: "EOF while parsing".into() },

@@ -4,7 +4,6 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use manylane_io::libpcap;
 use manylane_net::filter::Program;
@@ -18,6 +17,7 @@ use rustix::net::{
 };
 
 use super::{Options, RemoteError};
+use crate::error::PATIENCE;
 use crate::message::{
     ANSWER_MAX, Answer, Bind, Counts, Join, Open, Port, REQUEST_MAX, Request, Set, names_of,
     tuples_of,
@@ -251,6 +251,3 @@ impl Connection {
         RemoteError::Unexpected { path: self.path.clone(), what }
     }
 }
-
-/// A daemon answers in microseconds, one that is making a large ring in milliseconds.
-const PATIENCE: Duration = Duration::from_secs(10);

@@ -3,11 +3,15 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use manylane_io::libpcap::PcapError;
 use manylane_io::packet_ring::RingError;
 
 use crate::message::Refusal;
+
+/// A daemon answers in microseconds, one that is making a large ring in milliseconds.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a call failed.
 #[non_exhaustive]
@@ -90,8 +94,9 @@ impl fmt::Display for RemoteError {
             RemoteError::Refused(refusal) => write!(f, "the daemon refused: {}", refusal.error),
             RemoteError::Silent { path } => write!(
                 f,
-                "the manylane daemon at {} accepted the request and did not answer; look at what its process does",
-                path.display()
+                "the manylane daemon at {} hangs: no answer for {} s; look at what its process does",
+                path.display(),
+                PATIENCE.as_secs()
             ),
             RemoteError::Gone { path } => write!(
                 f,

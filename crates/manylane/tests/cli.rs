@@ -95,7 +95,7 @@ fn without_a_daemon_show_fails_with_status_1_and_says_how_to_start_one() {
             text(&output.stderr),
             format!(
                 "error: no manylane daemon answers at {socket}; start one with `manylane run FILE` \
-                 or name its socket with --socket\n"
+                 or `manylane accelerate IF...`, or name its socket with --socket\n"
             )
         );
     }

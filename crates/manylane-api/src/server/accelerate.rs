@@ -6,12 +6,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use axum::http::{StatusCode, Uri};
+use axum::http::{Method, StatusCode, Uri};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use utoipa::openapi::HttpMethod;
 
-use super::{not_allowed, serve_routes};
+use super::{serve_routes, wrong_daemon};
 use crate::model::accelerate::{Accelerated, AcceleratedFlows, AskError, Why, WhyQuestion};
 use crate::server::document::{Refusal, Routes, Sent, Told};
 use crate::server::listen::Doors;
@@ -182,7 +182,18 @@ fn refused(error: AskError) -> Refusal {
     }
 }
 
-async fn not_found(uri: Uri) -> (StatusCode, Json<ApiError>) {
+/// Some paths of `manylane run` are ours, too, with other methods.
+async fn not_allowed(method: Method, uri: Uri) -> Refusal {
+    match wrong_daemon::at_accelerator(uri.path()) {
+        Some(refusal) => refusal,
+        None => super::not_allowed(method, uri).await,
+    }
+}
+
+async fn not_found(uri: Uri) -> Refusal {
+    if let Some(refusal) = wrong_daemon::at_accelerator(uri.path()) {
+        return refusal;
+    }
     let error = ApiError {
         error: format!("`manylane accelerate` has no {}", uri.path()),
         help:

@@ -8,6 +8,7 @@ pub mod listen;
 pub(crate) mod metrics;
 pub(crate) mod page;
 pub mod socket;
+mod wrong_daemon;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -311,6 +312,9 @@ pub(super) fn refused(error: SetError) -> Refusal {
 }
 
 async fn not_found(uri: Uri) -> Refusal {
+    if let Some(refusal) = wrong_daemon::at_router(uri.path()) {
+        return refusal;
+    }
     let error = ApiError {
         error: format!("the API has no {}", uri.path()),
         help:

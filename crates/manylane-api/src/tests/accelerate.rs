@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use crate::accelerate::*;
 use crate::sample::accelerate::Sample;
 use crate::server::accelerate::serve;
-use crate::{Client, Socket};
+use crate::{Client, ClientError, Setting, Socket};
 
 #[test]
 fn every_answer_comes_back_as_it_was_given() {
@@ -50,11 +50,39 @@ fn what_cannot_be_answered_is_told_with_help() {
             ("/v1/accelerate/neighbours", "the daemon refused: it is silent; wait"),
             ("/v1/accelerate/why/wan/10.1.0.1/10.2.0.1", "wan is not accelerated; name lan"),
             ("/v1/accelerate/why/lan/here/10.2.0.1", "here is no IP address"),
-            ("/v1/accelerate/workers", "`manylane accelerate` has no /v1/accelerate/workers"),
+            ("/v1/accelerate/worker", "`manylane accelerate` has no /v1/accelerate/worker"),
             ("/v1/ports", "`manylane accelerate` has no /v1/ports"),
         ] {
             let refusal = refused(path);
             assert!(refusal.contains(said), "{path}: {refusal}");
+        }
+    });
+}
+
+/// Each request of a command that only `manylane run` can do.
+#[test]
+fn what_only_run_does_is_answered_in_the_words_of_an_operator() {
+    with_client(|client| {
+        let get = |path: &str| client.ask_text(path).map(drop);
+        let post = |path: &str| client.post_text(path, &()).map(drop);
+        for (answer, instead) in [
+            (get("/v1/accelerate/workers"), "`manylane show ports`"),
+            (get("/v1/accelerate/addresses"), "`ip address`"),
+            (get("/v1/accelerate/frames"), "`manylane show ledger`"),
+            (get("/v1/accelerate/steering"), "`ethtool -x IF`"),
+            (get("/v1/accelerate/sockets"), "`tcpdump -i IF`"),
+            (get("/v1/config"), "`manylane show config`"),
+            (post("/v1/config/diff"), "`manylane show config`"),
+            (post("/v1/config/apply"), "`manylane show config`"),
+            (post("/v1/trace"), "`manylane show why SOURCE DESTINATION -i IF`"),
+            (client.put::<Setting>("/v1/neighbours/lan/10.1.0.9", "").map(drop), "`ip neighbour`"),
+            (client.delete::<Setting>("/v1/ports/lan").map(drop), "port.IF.tier kernel"),
+        ] {
+            let error = answer.expect_err("it is the other daemon");
+            assert!(matches!(error, ClientError::WrongDaemon(_)), "{error}");
+            let said = error.to_string();
+            assert!(said.starts_with("this is `manylane accelerate`: "), "{said}");
+            assert!(said.contains(instead) && !said.contains("/v1"), "{said}");
         }
     });
 }

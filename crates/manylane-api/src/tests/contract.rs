@@ -72,11 +72,9 @@ fn no_route_is_without_its_description() {
             for other in ["get", "put", "post", "delete", "patch"] {
                 if document["paths"][path].get(other).is_none() {
                     let asked = path.replace(['{', '}'], "");
-                    assert_eq!(
-                        served.ask(&other.to_uppercase(), &asked, "").status,
-                        405,
-                        "{other} {path}"
-                    );
+                    let status = served.ask(&other.to_uppercase(), &asked, "").status;
+                    // Or the other daemon takes it.
+                    assert!([405, 421].contains(&status), "{other} {path}: {status}");
                 }
             }
         }

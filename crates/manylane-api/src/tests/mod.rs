@@ -224,8 +224,8 @@ fn without_a_daemon_the_message_says_how_to_start_one() {
     let place = Place::new("nobody");
     let socket = place.socket();
     let expected = format!(
-        "no manylane daemon answers at {}; start one with `manylane run FILE` or name its socket \
-         with --socket",
+        "no manylane daemon answers at {}; start one with `manylane run FILE` or `manylane \
+         accelerate IF...`, or name its socket with --socket",
         socket.display()
     );
     let ask = || Client::new(&socket).ask_text("/v1/ports").expect_err("nobody is there");
@@ -252,6 +252,65 @@ fn what_is_no_manylane_daemon_is_told_apart() {
     let error = hasty.ask_text("/v1/ports").expect_err("nothing is said");
     assert!(matches!(error, ClientError::Silent { .. }), "{error}");
     other.join().unwrap();
+}
+
+/// Each request of a command that only `manylane accelerate` can do, as `show` sends it.
+#[test]
+fn what_only_accelerate_does_is_answered_in_the_words_of_an_operator() {
+    let place = Place::new("wrong");
+    let daemon = FakeDaemon::start(&place.socket());
+    let client = Client::new(&place.socket());
+    for (path, instead) in [
+        ("/v1/why/lan/10.1.0.1/10.2.0.1", "`manylane trace`"),
+        ("/v1/mirror", "`manylane show routes`"),
+        ("/v1/mirror/diff", "`manylane show routes`"),
+        ("/v1/accelerate/ports", "`manylane show ports`"),
+    ] {
+        let error = client.ask_text(path).expect_err("it is the other daemon");
+        assert!(matches!(error, ClientError::WrongDaemon(_)), "{error}");
+        let said = error.to_string();
+        assert!(said.starts_with("this is `manylane run`: "), "{said}");
+        assert!(said.contains(instead) && !said.contains("/v1"), "{said}");
+    }
+    daemon.stop();
+}
+
+/// A daemon that hangs in the middle of an answer, or has no place for another connection.
+#[test]
+fn a_daemon_that_hangs_is_not_waited_for_without_end() {
+    let place = Place::new("hangs");
+    let listener = UnixListener::bind(place.socket()).unwrap();
+    let hasty = Client::new(&place.socket()).with_patience(Duration::from_millis(20));
+    let other = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let begun = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n1\n\r\n";
+        stream.write_all(begun.as_bytes()).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new()); // Until the client has gone.
+        listener
+    });
+    let mut lines = 0;
+    let followed = hasty.follow("/v1/trace", String::new(), std::future::pending(), |_| {
+        lines += 1;
+        std::ops::ControlFlow::Continue(())
+    });
+    let error = followed.expect_err("nothing more is said");
+    assert!(matches!(error, ClientError::Silent { .. }), "{error}");
+    assert_eq!(lines, 1);
+    let _listener = other.join().unwrap();
+    // unix(7): a connection that is not accepted waits, up to the length of the queue.
+    let mut waiting = Vec::new();
+    let refused = loop {
+        let probe = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None);
+        let probe = probe.unwrap();
+        probe.set_nonblocking(true).unwrap();
+        match probe.connect(&socket2::SockAddr::unix(place.socket()).unwrap()) {
+            Ok(()) => waiting.push(probe),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.kind(), std::io::ErrorKind::WouldBlock);
+    let error = hasty.ask_text("/v1/ports").expect_err("nothing is accepted");
+    assert!(matches!(error, ClientError::Silent { .. }), "{error}");
 }
 
 #[test]

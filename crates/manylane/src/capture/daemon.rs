@@ -16,7 +16,7 @@ use manylane_net::filter::{Instruction, Program};
 use super::source::{
     Captured, OpenError, PortName, Request, SNAP_MAX, See, Server, Source, Statistics, Wake,
 };
-use manylane_api::Client;
+use manylane_api::{Client, ClientError};
 use manylane_client::{Capture, Kind, Options, RemoteError, RemoteSocket, path_beside};
 use manylane_client::{Points, protocol};
 
@@ -34,16 +34,28 @@ impl Daemon {
     fn error(&self, error: RemoteError) -> OpenError {
         let socket = path_beside(&self.api);
         match error {
-            RemoteError::NoDaemon { .. } => OpenError::NoDaemon {
-                socket: self.api.clone(),
-                source: io::ErrorKind::NotFound.into(),
-            },
+            RemoteError::NoDaemon { .. } => self.without_sockets(),
             RemoteError::Unreachable { source, .. }
                 if source.kind() == io::ErrorKind::PermissionDenied =>
             {
                 OpenError::NotAllowed { socket, group: GROUP.into() }
             }
             error => OpenError::Refused { message: error.to_string() },
+        }
+    }
+}
+
+impl Daemon {
+    /// Why no daemon listens for packet sockets: a daemon without any may answer.
+    fn without_sockets(&self) -> OpenError {
+        match Client::new(&self.api).ask_text("/v1/sockets") {
+            Err(error @ (ClientError::WrongDaemon(_) | ClientError::Silent { .. })) => {
+                OpenError::Refused { message: error.to_string() }
+            }
+            _ => OpenError::NoDaemon {
+                socket: self.api.clone(),
+                source: io::ErrorKind::NotFound.into(),
+            },
         }
     }
 }
@@ -162,7 +174,8 @@ impl Source for Watched {
     fn wait(&mut self, until: Option<Instant>, interrupt: BorrowedFd<'_>) -> io::Result<Wake> {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let held = self.capture.held();
-        let timeout = [left, held].into_iter().flatten().min();
+        let timeout = [left, held, Some(PATIENCE)].into_iter().flatten().min();
+        let begun = Instant::now();
         let mut interrupted = false;
         let is_held = held.is_some();
         let mut poll_both = |bell: BorrowedFd<'_>| {
@@ -181,6 +194,11 @@ impl Source for Watched {
         match self.capture.wait(Some(Duration::ZERO)) {
             Ok(true) => Ok(Wake::Packets),
             Ok(false) if until.is_some_and(|until| Instant::now() >= until) => Ok(Wake::Time),
+            // A daemon that hangs has no packets, either.
+            Ok(false) if begun.elapsed() >= PATIENCE => match self.capture.counts() {
+                Err(error @ RemoteError::Silent { .. }) => Ok(Wake::Silent(error.to_string())),
+                _ => Ok(Wake::Packets), // Or may be; the next wait notices an end.
+            },
             Ok(false) => Ok(Wake::Packets), // Or may be.
             Err(RemoteError::Gone { .. }) => Ok(Wake::End),
             Err(error) => Err(io::Error::other(error)),
@@ -194,6 +212,9 @@ impl Source for Watched {
         self.counted
     }
 }
+
+/// How long no packet arrives before the daemon has to say that it lives.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The group whose members may capture.
 const GROUP: &str = "manylane-capture";

@@ -112,6 +112,12 @@ fn captures() {
         Write: [(Write(unmade()), ["f.pcap"], "name a file")],
         Closed: [(Closed, ["reader of the output"], "use -w FILE")],
         Ended: [(Ended, ["the daemon has ended the capture"], "`manylane show ports` tells")],
+        // The client's own words, which have their next step.
+        Silent: [(
+            Silent { message: "the daemon hangs; look at what its process does".into() },
+            ["hangs"],
+            "look at what its process does"
+        )],
         System: [(
             System { what: "standard output", source: said(ENOSPC) },
             ["standard output", "No space left"],

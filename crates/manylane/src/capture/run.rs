@@ -217,6 +217,7 @@ impl Watch<'_> {
                     return Ok(());
                 }
                 Wake::Time => {} // The clock was set back.
+                Wake::Silent(message) => return Err(CaptureError::Silent { message }),
                 Wake::End => {
                     while self.receive(source)? == Received::Some {}
                     return Err(CaptureError::Ended);
@@ -299,6 +300,12 @@ pub enum CaptureError {
         "the daemon has ended the capture: it has stopped, or its port is gone; `manylane show ports` tells which"
     )]
     Ended,
+    /// The daemon hangs.
+    #[error("{message}")]
+    Silent {
+        /// What is known of it, and what to do.
+        message: String,
+    },
     /// A step was refused by the system.
     #[error(
         "cannot capture: {what}: {source}; close programs, or raise `ulimit -n`, and try again"

@@ -64,7 +64,7 @@ pub trait Source {
 pub type See<'a> = dyn FnMut(&Captured<'_>) -> ControlFlow<()> + 'a;
 
 /// Why [`Source::wait`] came back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wake {
     /// Packets wait, or may wait.
     Packets,
@@ -74,6 +74,8 @@ pub enum Wake {
     Interrupt,
     /// The daemon has ended the capture: what waits can be received, and nothing will come any more.
     End,
+    /// The daemon hangs, in these words.
+    Silent(String),
 }
 
 /// What a source counts.

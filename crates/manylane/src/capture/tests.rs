@@ -115,6 +115,17 @@ fn a_daemon_that_goes_ends_the_capture_with_an_error() {
 }
 
 #[test]
+fn a_daemon_that_hangs_ends_the_capture_with_an_error() {
+    let hangs = Step::Wake(Wake::Silent("it hangs; look at it".into()));
+    let server = Script::new(vec![Step::Packets(vec![packet()]), hangs]);
+    let (outcome, lines, told) = capture("", &server);
+    let error = outcome.expect_err("it hangs").to_string();
+    assert_eq!(error, "it hangs; look at it");
+    assert_eq!(lines.lines().count(), 1);
+    assert!(told.contains("\n1 packet captured\n"), "{told}");
+}
+
+#[test]
 fn a_reader_who_has_had_enough_is_no_error() {
     struct Gone;
     impl Write for Gone {

@@ -95,8 +95,12 @@ struct AskOptions {
 
 impl AskOptions {
     fn client(&self) -> Client {
-        // An edit may wait for workers.
-        Client::new(&self.socket).with_patience(Duration::from_secs(60))
+        Client::new(&self.socket)
+    }
+
+    /// For edits, which may wait for workers.
+    fn patient_client(&self) -> Client {
+        self.client().with_patience(Duration::from_secs(60))
     }
 }
 
@@ -156,7 +160,7 @@ fn apply(file: &PathBuf, within: Option<Duration>, ask: &AskOptions) -> ExitCode
         Ok(request) => request,
         Err(error) => return done::<()>(Err(error)),
     };
-    let client = ask.client();
+    let client = ask.patient_client();
     if ask.json {
         return told(client.post_text("/v1/config/apply", &request).map(|json| json + "\n"));
     }
@@ -181,7 +185,7 @@ fn apply(file: &PathBuf, within: Option<Duration>, ask: &AskOptions) -> ExitCode
 
 /// A change without a body.
 fn after(ask: &AskOptions, what: &str, said: &str) -> ExitCode {
-    let answer = ask.client().post_text(&format!("/v1/config/{what}"), &());
+    let answer = ask.patient_client().post_text(&format!("/v1/config/{what}"), &());
     told(answer.map(|json| if ask.json { json + "\n" } else { format!("{said}\n") }))
 }
 
