@@ -18,6 +18,7 @@ mod hosts;
 mod keepalives;
 mod lease;
 mod mirror;
+mod missing;
 mod privileges;
 mod rules;
 mod table;

@@ -91,8 +91,8 @@ fn accelerators() {
         Program: [(Program(program), ["XDP program"], "needs root")],
         NoSuchInterface: [(
             NoSuchInterface { name: "eth7".into(), present: vec!["lo".into()] },
-            ["eth7"],
-            "existing interfaces: lo"
+            ["eth7", "existing interfaces: lo"],
+            "with --wait"
         )],
         // Its words are held where they are made.
         Interfaces: [(

@@ -40,7 +40,11 @@ pub enum AccelerateError {
     #[error("{0}")]
     Program(#[source] BpfError),
     /// No interface has this name.
-    #[error("interface {name} does not exist; existing interfaces: {}", .present.join(", "))]
+    #[error(
+        "interface {name} does not exist; existing interfaces: {}; with --wait, manylane starts without it and takes it up \
+         when it appears",
+        .present.join(", ")
+    )]
     NoSuchInterface {
         /// The name.
         name: String,

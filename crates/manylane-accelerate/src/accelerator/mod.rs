@@ -86,6 +86,8 @@ use serve::ApiThread;
 pub struct Options {
     /// The interfaces, by name.
     pub interfaces: Vec<String>,
+    /// Whether an interface may be missing at the start: the accelerator takes it up when it appears.
+    pub waits: bool,
     /// What the gate is to overlook.
     pub bypass: Bypass,
     /// The tier that forwards.
@@ -116,6 +118,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             interfaces: Vec::new(),
+            waits: false,
             bypass: Bypass::default(),
             tier: TierChoice::Auto,
             port_tiers: BTreeMap::new(),
@@ -329,9 +332,13 @@ impl Drop for Accelerator {
 pub fn examine(options: &Options) -> Result<Vec<Standing>, AccelerateError> {
     let mut gate = Gate::open(gate::programs_of_others()).map_err(AccelerateError::Gate)?;
     let kernel = gate::Kernel::read().map_err(AccelerateError::Gate)?;
-    tables::all_there(&kernel.links, &options.interfaces)?;
+    if !options.waits {
+        tables::all_there(&kernel.links, &options.interfaces)?;
+    }
     let standings = gate.evaluate(&kernel, &options.interfaces, options.bypass);
     let mut standings = standings.map_err(AccelerateError::Gate)?;
+    let missing = options.interfaces.iter().filter(|name| kernel.link(name).is_none());
+    standings.extend(missing.map(|name| Standing::missing(name)));
     for standing in &mut standings {
         let choice = options.tier_of(&standing.interface);
         let plan = tiers::plan(choice, standing);

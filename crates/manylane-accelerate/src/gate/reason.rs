@@ -46,6 +46,23 @@ pub struct DriverStanding {
 }
 
 impl Standing {
+    /// An interface that does not exist yet.
+    pub(crate) fn missing(interface: &str) -> Standing {
+        let what = "the interface does not exist";
+        let reason = Reason::new(About::Device, what, "manylane takes it up when it appears");
+        Standing {
+            interface: interface.into(),
+            index: 0,
+            tier: Tier::Kernel,
+            is_ingress: false,
+            is_egress: false,
+            reasons: vec![reason],
+            bypassed: Vec::new(),
+            notes: Vec::new(),
+            driver: DriverStanding::default(),
+        }
+    }
+
     /// Whether nothing keeps any of its packets in the kernel as a whole.
     pub fn is_free(&self) -> bool {
         self.reasons.is_empty()

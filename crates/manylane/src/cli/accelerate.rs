@@ -32,6 +32,9 @@ pub struct CommandOptions {
     /// Interfaces to forward between
     #[arg(value_name = "IF", required = true)]
     interfaces: Vec<String>,
+    /// Start also while an interface is missing, and take it up when it appears
+    #[arg(long)]
+    wait: bool,
     /// Report what would be accelerated and why the rest would not; status 1 if an interface would not
     #[arg(long)]
     dry_run: bool,
@@ -80,6 +83,7 @@ impl CommandOptions {
     fn options(&self) -> Options {
         let ms = |ms: Option<u64>, otherwise| ms.map_or(otherwise, Duration::from_millis);
         Options {
+            waits: self.wait,
             bypass: Bypass { netfilter: self.bypass.contains(&BypassName::Netfilter) },
             tier: self.tier,
             port_tiers: self.port_tier.iter().cloned().collect(),

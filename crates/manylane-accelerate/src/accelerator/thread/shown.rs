@@ -15,15 +15,14 @@ impl Thread {
         self.todo.show = true;
         for port in &self.ports.list {
             let reasons = self.reasons(port);
-            let mut sentence = match (port.index, port.is_attached()) {
-                (None, _) => format!("{}: the interface does not exist now", port.name),
-                (Some(_), true) => format!(
+            let mut sentence = match port.is_attached() {
+                true => format!(
                     "{}: forwards received packets ({}), transmits by {}",
                     port.name,
                     port.tier(),
                     port.egress_tier()
                 ),
-                (Some(_), false) => format!("{}: the kernel forwards", port.name),
+                false => format!("{}: the kernel forwards", port.name),
             };
             for reason in reasons.into_iter().chain(self.tier_reasons(port)) {
                 sentence += &format!("\n  {}: {}", reason.what, reason.why);
@@ -40,6 +39,13 @@ impl Thread {
         let of = self.standings.iter().filter(|standing| standing.interface == port.name);
         let mut reasons: Vec<_> =
             of.flat_map(|standing| standing.reasons.iter().map(reason)).collect();
+        if port.index.is_none() {
+            reasons.push(ReasonStatus {
+                what: "the interface does not exist".into(),
+                why: "manylane takes it up when it appears".into(),
+                command: String::new(),
+            });
+        }
         if port.choice == TierChoice::Kernel {
             reasons.push(ReasonStatus {
                 what: "the tier is set to kernel".into(),

@@ -42,7 +42,9 @@ impl Thread {
         let gate = Gate::open(programs_of_others()).map_err(AccelerateError::Gate)?;
         let mut netlink = Netlink::open().map_err(AccelerateError::Netlink)?;
         let links = netlink.dump_links().map_err(AccelerateError::Netlink)?;
-        tables::all_there(&links, &options.interfaces)?;
+        if !options.waits {
+            tables::all_there(&links, &options.interfaces)?;
+        }
         let mut ports = Ports::new(&options, locks);
         ports.lock(&links).map_err(AccelerateError::InterfaceLock)?;
         let mut thread = Thread::build(options, ports, doorbell, (watch, gate, netlink))?;
