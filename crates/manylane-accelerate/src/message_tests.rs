@@ -63,8 +63,12 @@ fn accelerators() {
         |number| LockError::Refused { path: "/run/l".into(), step: "open", source: said(number) };
     messages!(LockError {
         Taken: [
-            (taken("process 7 (eth0)"), ["process 7 (eth0)", "/run/l"], "stop it, or name all"),
-            (taken(""), ["another process", "/run/l"], "stop it, or name all"),
+            (
+                taken("process 7 (eth0)"),
+                ["process 7 (eth0)", "/run/l"],
+                "stop it, or add interfaces to it"
+            ),
+            (taken(""), ["another process", "/run/l"], "stop it, or add interfaces to it"),
         ],
         Refused: [
             (refused(EPERM), ["open /run/l", "not permitted"], "needs root"),

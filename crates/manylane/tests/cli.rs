@@ -310,6 +310,9 @@ impl Source for Routes {
     fn capture_drops(&self, _: &CaptureRequest) -> Result<CaptureFile, SetError> {
         unreachable!("nobody captures")
     }
+    fn add_port(&self, _: &str) -> Result<PortStatus, manylane_api::SetError> {
+        unreachable!("nobody adds")
+    }
     fn remove_port(&self, _: &str) -> Result<PortStatus, manylane_api::SetError> {
         unreachable!("nobody removes")
     }

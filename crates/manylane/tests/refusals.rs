@@ -93,6 +93,15 @@ fn neighbours_and_ports() {
     page.row("DELETE", &said(gone), &["10.1.0.200", "source"], "`manylane show neighbours`");
     page.finish();
 
+    let mut page = Page::new("PUT /v1/ports/PORT");
+    let mut row = |port: &str, names: &[&str], next: &str| {
+        let refused = router.client.put::<Value>(&format!("/v1/ports/{port}"), "");
+        page.row(port, &said(refused), names, next);
+    };
+    row("eth7", &["`eth7`", "needs a restart"], "`manylane config check router.toml`, and restart");
+    row("source", &["`source`", "exists already"], "`manylane show ports` lists");
+    page.finish();
+
     let mut page = Page::new("DELETE /v1/ports/PORT");
     let mut row = |port: &str, names: &[&str], next: &str| {
         let refused = router.client.delete::<Value>(&format!("/v1/ports/{port}"));

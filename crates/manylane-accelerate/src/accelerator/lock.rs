@@ -25,8 +25,8 @@ pub struct Lock {
 pub enum LockError {
     /// Another one accelerates in this namespace.
     #[error(
-        "{} accelerates in this network namespace already ({} is locked); stop it, or name all interfaces when you \
-         start it",
+        "{} accelerates in this network namespace already ({} is locked); stop it, or add interfaces to it with `manylane \
+         port add IF`",
         holder(.owner), .path.display()
     )]
     Taken {

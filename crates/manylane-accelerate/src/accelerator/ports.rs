@@ -76,24 +76,28 @@ struct Program {
 impl Ports {
     /// The ports that are wanted, in their order, without interfaces.
     pub fn new(options: &Options, locks: InterfaceLocks) -> Ports {
-        let port = |(number, name): (u16, &String)| Port {
-            number,
-            name: name.clone(),
-            choice: options.tier_of(name),
-            index: None,
-            mtu: 0,
-            ingress: false,
-            egress: false,
-            lock: None,
-            taken: None,
-            trouble: None,
-            programs: Vec::new(),
-            driver: InDriver::default(),
-            program: None,
-            written: PortRecord::default(),
-        };
+        let port = |(number, name): (u16, &String)| Port::new(number, name, options.tier_of(name));
         let list = (1..).zip(&options.interfaces).map(port).collect();
         Ports { list, vlans: BTreeMap::new(), locks }
+    }
+
+    /// Adds a port for an interface that exists. The tables have room for it.
+    pub fn add(
+        &mut self,
+        name: &str,
+        choice: TierChoice,
+        index: u32,
+    ) -> Result<(), InterfaceLockError> {
+        let lock = self.locks.take(name, index)?;
+        let mut port = Port::new(self.list.len() as u16 + 1, name, choice);
+        port.lock = Some(lock);
+        self.list.push(port);
+        Ok(())
+    }
+
+    /// Their names.
+    pub fn names(&self) -> Vec<String> {
+        self.list.iter().map(|port| port.name.clone()).collect()
     }
 
     /// Locks the interfaces that exist, for the start: none may be another process's.
@@ -225,6 +229,25 @@ impl Ports {
 }
 
 impl Port {
+    fn new(number: u16, name: &str, choice: TierChoice) -> Port {
+        Port {
+            number,
+            name: name.into(),
+            choice,
+            index: None,
+            mtu: 0,
+            ingress: false,
+            egress: false,
+            lock: None,
+            taken: None,
+            trouble: None,
+            programs: Vec::new(),
+            driver: InDriver::default(),
+            program: None,
+            written: PortRecord::default(),
+        }
+    }
+
     /// Whether no other process forwards by its interface.
     pub fn is_ours(&self) -> bool {
         self.lock.is_some()

@@ -125,6 +125,14 @@ impl Published {
         }
     }
 
+    /// What a device has counted so far is not counted for its port.
+    pub fn count_from_now(&self, index: u32) {
+        let mut devices = lock(&self.devices);
+        let now = devices.netlink.statistics().unwrap_or_default();
+        devices.before.retain(|link| link.index != index);
+        devices.before.extend(now.into_iter().find(|link| link.index == index));
+    }
+
     fn lease(&self) -> LeaseStatus {
         let (lease, checks) = {
             let view = self.view();
@@ -256,7 +264,7 @@ impl Accelerated for Published {
             others.map(|port| (port.name.clone(), port.choice.name().into())).collect();
         let bypass = if options.bypass.netfilter { vec!["netfilter".into()] } else { Vec::new() };
         AcceleratorConfig {
-            interfaces: options.interfaces.clone(),
+            interfaces: ports.iter().map(|port| port.name.clone()).collect(),
             bypass,
             tier: options.tier.name().into(),
             port_tiers,
@@ -287,6 +295,14 @@ impl Accelerated for Published {
             return Err(AskError::BadQuestion(why::unknown(&ports, interface)));
         }
         Ok(Setting { key: key.into(), value: SettingValue::Word(choice.name().into()) })
+    }
+
+    fn add_port(&self, name: &str) -> Result<AcceleratedPort, AskError> {
+        let own = name.to_owned();
+        let added = self.questions.ask(move |thread| thread.add_port(&own))?;
+        added.map_err(AskError::BadQuestion)?;
+        let port = self.ports().into_iter().find(|port| port.name == name);
+        Ok(port.expect("the mirror's thread has published it"))
     }
 
     fn mirror(&self) -> Result<MirrorStatus, AskError> {

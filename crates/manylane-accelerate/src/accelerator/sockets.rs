@@ -46,6 +46,8 @@ pub(super) struct Sockets {
     trouble: Option<String>,
     /// The next attempt waits for the next poll.
     waits: bool,
+    /// The workers' memory is for other interfaces.
+    is_without_memory: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +63,13 @@ enum State {
 impl WorkerTier {
     pub fn new(worker_context: WorkerContext) -> WorkerTier {
         WorkerTier { worker_context, threads: None }
+    }
+
+    /// Workers' memory is for this interface, too, unless they have it already.
+    pub fn add_interface(&mut self, name: &str) {
+        if self.threads.is_none() {
+            self.worker_context.worker_options.interfaces.push(name.into());
+        }
     }
 
     /// Hears what has come of orders. True when something has.
@@ -83,7 +92,8 @@ impl WorkerTier {
                     sockets.trouble = None;
                 }
                 Report::Refused { why, .. } => {
-                    *sockets = Sockets { state: State::Gone, trouble: Some(why), waits: true };
+                    (sockets.state, sockets.trouble) = (State::Gone, Some(why));
+                    sockets.waits = true;
                 }
                 Report::Closed { .. } => sockets.state = State::Gone,
             }
@@ -118,9 +128,14 @@ impl WorkerTier {
         let mut changed = false;
         for port in ports {
             let InUse { wanted, flagged } = InUse::of(port);
+            let interfaces = &self.worker_context.worker_options.interfaces;
+            let is_without_memory = wanted && !interfaces.contains(&port.name);
+            changed |= port.driver.sockets.is_without_memory != is_without_memory;
+            port.driver.sockets.is_without_memory = is_without_memory;
             let lasting = port.driver.program.as_ref().map_or(u32::MAX, |program| program.queues());
             let sockets = &mut port.driver.sockets;
             match (sockets.state, port.index) {
+                (State::Gone, Some(_)) if is_without_memory => {}
                 (State::Gone, Some(index)) if wanted && !sockets.waits => {
                     threads.open(port.number, &port.name, index, lasting);
                     sockets.state = State::Opening;
@@ -230,6 +245,12 @@ impl Sockets {
                 reasons.push(said("workers' sockets are being closed".into(), why));
             }
             State::Gone => {}
+        }
+        if self.is_without_memory && wanted {
+            reasons.push(said(
+                "the workers' memory has no room for another interface".into(),
+                "it was sized when workers started; restart `manylane accelerate` with this interface",
+            ));
         }
         if let Some(trouble) = self.trouble.as_ref().filter(|_| wanted) {
             reasons.push(said(trouble.clone(), "it is tried again once a second"));

@@ -28,9 +28,11 @@
 //! | `resync.rs`  | everything read anew, and compared                                   |
 //! | `judge.rs`   | the gate's word and the operator's, and what ports make of them      |
 //! | `shown.rs`   | what others see                                                      |
+//! | `add_port.rs` | interfaces that the operator adds                                   |
 //!
 //! These files may use all of the thread; the rest of `accelerator` uses what is `pub` here.
 
+mod add_port;
 mod judge;
 mod resync;
 mod shown;
@@ -263,7 +265,7 @@ impl Thread {
     fn poll_devices(&mut self) {
         self.next_poll = Instant::now() + POLL;
         let kernel = tables::known(&self.mirror);
-        if self.gate.poll(&kernel, &self.published.options.interfaces) {
+        if self.gate.poll(&kernel, &self.ports.names()) {
             self.close();
         }
         self.todo.judge |= self.trouble.is_some();

@@ -143,6 +143,11 @@ impl Tiers {
         Tiers { driver: None, counters, worker_tier: WorkerTier::new(worker_context) }
     }
 
+    /// The operator has added an interface, whose sockets workers may open.
+    pub fn add_interface(&mut self, name: &str) {
+        self.worker_tier.add_interface(name);
+    }
+
     /// Hears what has become of sockets. True when something has.
     pub fn receive_reports(&mut self, ports: &mut [Port]) -> bool {
         self.worker_tier.receive_reports(ports)

@@ -49,6 +49,8 @@ pub trait Accelerated: Send + Sync {
     fn config(&self) -> AcceleratorConfig;
     /// Changes a setting: `port.IF.tier`.
     fn set(&self, key: &str, value: &str) -> Result<Setting, AskError>;
+    /// Accelerates another interface; says what it is now.
+    fn add_port(&self, name: &str) -> Result<AcceleratedPort, AskError>;
     /// The mirror of the kernel's routing.
     fn mirror(&self) -> Result<MirrorStatus, AskError>;
     /// The differences between the kernel and the mirror, a line for each.

@@ -39,6 +39,8 @@ pub trait Source: Send + Sync {
     /// Sets a neighbour by the operator's word; says what it is now.
     fn add_neighbour(&self, port: &str, addr: &str, mac: &str)
     -> Result<NeighbourStatus, SetError>;
+    /// Adds a port; says what it is now, or why that needs a restart.
+    fn add_port(&self, name: &str) -> Result<PortStatus, SetError>;
     /// Begins to remove a port; says what it is now.
     fn remove_port(&self, name: &str) -> Result<PortStatus, SetError>;
     /// The configuration as a whole; none of a daemon that was started without a file.

@@ -119,6 +119,16 @@ impl Accelerated for Sample {
         Ok(Setting { key: key.into(), value: SettingValue::Word(value.into()) })
     }
 
+    fn add_port(&self, name: &str) -> Result<AcceleratedPort, AskError> {
+        match self.ports().into_iter().find(|port| port.name == name) {
+            Some(_) => Err(AskError::BadQuestion(ApiError {
+                error: format!("{name} is there"),
+                help: "name another".into(),
+            })),
+            None => Ok(AcceleratedPort { port: 3, name: name.into(), ..self.ports()[0].clone() }),
+        }
+    }
+
     fn mirror(&self) -> Result<MirrorStatus, AskError> {
         let mut mirror =
             MirrorStatus { lease: lease(), verified_ms_ago: 12, ..MirrorStatus::default() };

@@ -420,6 +420,11 @@ impl Source for Sample {
         Ok(CaptureFile::new(|_| CapturePart::Last(vec![10])))
     }
 
+    fn add_port(&self, name: &str) -> Result<PortStatus, SetError> {
+        let (error, help) = (format!("{name} needs a restart"), "restart".into());
+        Err(SetError::NoRoom(ApiError { error, help }))
+    }
+
     fn remove_port(&self, name: &str) -> Result<PortStatus, SetError> {
         let mut found = self.ports().into_iter().filter(|port| port.name == name);
         let port = found.next().ok_or_else(|| {

@@ -12,7 +12,9 @@ use axum::{Json, Router};
 use utoipa::openapi::HttpMethod;
 
 use super::{serve_routes, wrong_daemon};
-use crate::model::accelerate::{Accelerated, AcceleratedFlows, AskError, Why, WhyQuestion};
+use crate::model::accelerate::{
+    Accelerated, AcceleratedFlows, AcceleratedPort, AskError, Why, WhyQuestion,
+};
 use crate::server::document::{Refusal, Routes, Sent, Told};
 use crate::server::listen::Doors;
 use crate::server::metrics::{self, METRICS};
@@ -88,6 +90,7 @@ fn with_arguments(mut routes: Routes<dyn Accelerated>) -> Routes<dyn Accelerated
     let why_schema =
         Sent::Json("Whether manylane forwards the packet, and why.", routes.schema::<Why>());
     let setting = Sent::Json("The setting, as it is now.", routes.schema::<Setting>());
+    let port = Sent::Json("The port, as it is now.", routes.schema::<AcceleratedPort>());
     routes
         .at(
             HttpMethod::Post,
@@ -132,6 +135,19 @@ fn with_arguments(mut routes: Routes<dyn Accelerated>) -> Routes<dyn Accelerated
                 refuses: WRONG,
             },
         )
+        .at(
+            HttpMethod::Put,
+            "/v1/ports/{port}",
+            put(add_port),
+            Told {
+                id: "add_port",
+                does: "Accelerates another interface until the accelerator ends.",
+                parameters: &[("port", "The interface's name.")],
+                takes: None,
+                gives: port,
+                refuses: WRONG,
+            },
+        )
 }
 
 // Addresses in packets need more permission than counters: POST, as a trace.
@@ -148,6 +164,13 @@ async fn set(
 ) -> Answer<Setting> {
     // The call waits for the mirror's thread; so do other questions.
     source.set(&key, value.trim()).map(Json).map_err(refused)
+}
+
+async fn add_port(
+    State(source): State<Arc<dyn Accelerated>>,
+    Path(port): Path<String>,
+) -> Answer<AcceleratedPort> {
+    source.add_port(&port).map(Json).map_err(refused)
 }
 
 /// On a thread of its own, since it waits for packets: others are answered meanwhile.

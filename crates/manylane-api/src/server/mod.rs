@@ -154,6 +154,15 @@ fn removal(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
         gives: port,
         refuses: &[(400, "The port cannot be removed."), (404, "No port has this name.")],
     };
+    let added = Told {
+        id: "add_port",
+        does: "Refuses to add a port, and says why that needs a restart. `manylane accelerate` adds one.",
+        parameters: &[("port", "The interface's name.")],
+        takes: None,
+        gives: Sent::Json("The port, as it is now.", routes.schema::<PortStatus>()),
+        refuses: &[(409, "The port can be added at a start only.")],
+    };
+    let routes = routes.at(HttpMethod::Put, "/v1/ports/{port}", put(add_port), added);
     routes.at(HttpMethod::Delete, "/v1/ports/{port}", delete(remove_port), told)
 }
 
@@ -230,6 +239,13 @@ async fn delete_neighbour(
     Path((port, address)): Path<(String, String)>,
 ) -> Result<Json<NeighbourStatus>, Refusal> {
     changed(source.delete_neighbour(&port, &address))
+}
+
+async fn add_port(
+    State(source): State<Arc<dyn Source>>,
+    Path(port): Path<String>,
+) -> Result<Json<PortStatus>, Refusal> {
+    changed(source.add_port(&port))
 }
 
 async fn remove_port(

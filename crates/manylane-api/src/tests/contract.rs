@@ -13,6 +13,7 @@ fn the_forwarder_answers_as_its_document_says() {
     let document = document(&served);
     let asked = [
         ("put", "/v1/config/{key}", "/v1/config/frames.hot_list_len", "512"),
+        ("put", "/v1/ports/{port}", "/v1/ports/dmz", ""),
         ("delete", "/v1/ports/{port}", "/v1/ports/lan", ""),
         ("put", NEIGHBOUR, "/v1/neighbours/lan/10.1.0.9", "02:00:00:00:00:09"),
         ("delete", NEIGHBOUR, "/v1/neighbours/lan/10.1.0.2", ""),
@@ -37,6 +38,7 @@ fn the_accelerator_answers_as_its_document_says() {
     let why = "/v1/accelerate/why/{interface}/{source}/{destination}";
     let asked = [
         ("put", "/v1/config/{key}", "/v1/config/port.lan.tier", "ingress"),
+        ("put", "/v1/ports/{port}", "/v1/ports/dmz", ""),
         ("get", why, "/v1/accelerate/why/lan/10.1.0.1/10.2.0.1", ""),
     ];
     let seen = every_path(&served, &document, &asked);

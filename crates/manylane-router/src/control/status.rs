@@ -212,6 +212,10 @@ impl Source for Status {
         self.set_neighbour(port, addr, mac)
     }
 
+    fn add_port(&self, name: &str) -> Result<PortStatus, SetError> {
+        Err(self.no_port_added(name))
+    }
+
     fn remove_port(&self, name: &str) -> Result<PortStatus, SetError> {
         self.begin_removal(name)
     }

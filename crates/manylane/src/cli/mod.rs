@@ -72,7 +72,7 @@ enum Command {
     /// Add or delete neighbours of a running daemon
     #[command(alias = "neigh")]
     Neighbour(neighbour::NeighbourOptions),
-    /// Remove ports of a running daemon
+    /// Add or remove ports of a running daemon
     Port(port::PortOptions),
     /// Capture packets of a running daemon: print lines or write a pcapng file
     Capture(capture::Options),

@@ -1,12 +1,14 @@
-//! `manylane port`: ports of a running daemon, removed.
+//! `manylane port`: ports of a running daemon, added and removed.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use manylane_api::accelerate::AcceleratedPort;
 use manylane_api::{Client, DEFAULT_SOCKET, PortStatus};
 
 use super::percent_encoded;
+use crate::tables::accelerate::reasons;
 use crate::terminal::{done, print};
 
 #[derive(Debug, Args)]
@@ -17,6 +19,8 @@ pub(super) struct PortOptions {
 
 #[derive(Debug, Subcommand)]
 enum PortAction {
+    /// Accelerate another interface until the daemon ends; `manylane run` needs a restart for it
+    Add(PortName),
     /// Stop a port, remove its routes and neighbours, and close it; its counters stay
     Remove(PortName),
 }
@@ -30,8 +34,27 @@ struct PortName {
     socket: PathBuf,
 }
 
-pub(super) fn run(PortOptions { action: PortAction::Remove(name) }: &PortOptions) -> ExitCode {
-    let PortName { port, socket } = name;
+pub(super) fn run(PortOptions { action }: &PortOptions) -> ExitCode {
+    match action {
+        PortAction::Add(name) => add(name),
+        PortAction::Remove(name) => remove(name),
+    }
+}
+
+fn add(PortName { port, socket }: &PortName) -> ExitCode {
+    let path = format!("/v1/ports/{}", percent_encoded(port));
+    match Client::new(socket).put::<AcceleratedPort>(&path, "") {
+        Ok(port) => print(&format!(
+            "{} is added, tier {}, until the daemon ends\n{}",
+            port.name,
+            port.tier,
+            reasons(&port.name, &port.reasons)
+        )),
+        Err(error) => done::<()>(Err(error)),
+    }
+}
+
+fn remove(PortName { port, socket }: &PortName) -> ExitCode {
     let path = format!("/v1/ports/{}", percent_encoded(port));
     match Client::new(socket).delete::<PortStatus>(&path) {
         Ok(PortStatus { name, .. }) => {

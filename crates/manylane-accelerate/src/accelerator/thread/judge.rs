@@ -16,8 +16,8 @@ impl Thread {
     /// Asks the gate, and lets pass what may.
     pub(super) fn judge(&mut self) {
         let kernel = tables::known(&self.mirror);
-        let options = &self.published.options;
-        let standings = self.gate.evaluate(&kernel, &options.interfaces, options.bypass);
+        let bypass = self.published.options.bypass;
+        let standings = self.gate.evaluate(&kernel, &self.ports.names(), bypass);
         self.todo.judge = false;
         match standings {
             Ok(standings) => {

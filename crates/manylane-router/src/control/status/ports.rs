@@ -10,7 +10,7 @@ use crate::config::{Faults, Vlan};
 use crate::control::open::{Device, OpenPort};
 use crate::control::routing::Routing;
 use manylane_api::{
-    ApiError, CopyStatus, FaultStatus, PortState, PortStatus, SetError, VlanStatus,
+    ApiError, CopyStatus, FaultStatus, PortState, PortStatus, SetError, Source, VlanStatus,
 };
 use manylane_worker::stats::PortCount;
 
@@ -124,6 +124,30 @@ pub(super) fn shown_ports(ports: &[OpenPort], routing: &Routing) -> Vec<ShownPor
 }
 
 impl Status {
+    /// Why a port cannot be added while the daemon runs: the region, the tables and each worker have places for the ports
+    /// of the start only, and the capabilities that are kept open no AF_XDP socket
+    /// ([`Keep::Forwarding`](manylane_io::privilege::Keep::Forwarding)).
+    pub(super) fn no_port_added(&self, name: &str) -> SetError {
+        if self.ports.iter().any(|port| port.name == name) {
+            let error = format!("port `{name}` exists already");
+            return SetError::NoRoom(ApiError {
+                error,
+                help: "`manylane show ports` lists all".into(),
+            });
+        }
+        let file = self.configurations().map(|configurations| configurations.status().file);
+        let file = file.unwrap_or_else(|| "the configuration".into());
+        SetError::NoRoom(ApiError {
+            error: format!(
+                "port `{name}` needs a restart: `manylane run` sizes frames, tables and each worker's queues for the \
+                 ports of its start, and gives up the privilege to open others"
+            ),
+            help: format!(
+                "add a [[port]] to {file}, check it with `manylane config check {file}`, and restart the daemon"
+            ),
+        })
+    }
+
     /// What is shown of one port.
     pub(super) fn port(&self, id: PortId, port: &ShownPort) -> PortStatus {
         let state = unpoisoned(&self.steering).port_state(id);
