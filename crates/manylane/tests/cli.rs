@@ -63,6 +63,56 @@ fn a_bad_file_is_told_on_standard_error_with_status_2() {
     }
 }
 
+/// What the start would refuse, `--check` and `config check` refuse; a TAP that does not exist yet gets an MTU of 1500.
+#[test]
+fn what_a_start_would_refuse_is_not_good() {
+    let place = Place::new("refused");
+    let captures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/captures");
+    let whole = fs::read(captures.join("udp.pcap")).unwrap();
+    fs::write(place.folder.join("damaged.pcap"), &whole[..whole.len() - 1]).unwrap();
+    fs::write(place.folder.join("good.pcap"), whole).unwrap();
+    let tap = "driver = \"tap\"\ninterface = \"mlcheck0\"\n";
+    let tee = |file: &str| format!("driver = \"memory\"\n[port.tee]\nwrite = \"{file}\"\n");
+    for (port, said) in [
+        (format!("{tap}mtu = 1501\n"), "`mtu` is 1501, and the device takes 1500"),
+        (
+            format!("{tap}[[port.vlan]]\nid = 7\nmtu = 1501\naddresses = [\"10.2.0.1/24\"]\n"),
+            "port `p.7`: `mtu` is 1501, and the device takes 1500",
+        ),
+        ("driver = \"pcap\"\nread = \"no.pcap\"\n".into(), "no.pcap: cannot read the capture"),
+        ("driver = \"pcap\"\nread = \"damaged.pcap\"\n".into(), "damaged.pcap: the packet"),
+        (tee("no/such/folder.pcapng"), "folder.pcapng: cannot create the capture"),
+        (tee("."), "cannot create the capture: Is a directory"),
+        ("driver = \"af_xdp\"\ninterface = \"lo\"\n".into(), "lo: an MTU of 65536 needs larger"),
+    ] {
+        let wrong = format!("[[port]]\nname = \"p\"\naddresses = [\"10.1.0.1/24\"]\n{port}");
+        fs::write(place.folder.join("wrong.toml"), wrong).unwrap();
+        for words in [["run", "wrong.toml", "--check"], ["config", "check", "wrong.toml"]] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_manylane"));
+            let output = command.args(words).current_dir(&place.folder).output().unwrap();
+            let (out, complaint) = (text(&output.stdout), text(&output.stderr));
+            assert_eq!((status(&output), out.as_str()), (2, ""), "{port}: {complaint}");
+            assert!(complaint.starts_with("error: port `p"), "{complaint}");
+            assert!(complaint.contains(said), "{complaint}");
+        }
+    }
+    // What is checked is not made; and a start without `--check` refuses the file with that status, too.
+    let good = "[[port]]\nname = \"p\"\naddresses = [\"10.1.0.1/24\"]\ndriver = \"pcap\"\n\
+                read = \"good.pcap\"\nwrite = \"made.pcapng\"\n";
+    fs::write(place.folder.join("good.toml"), good).unwrap();
+    let run = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_manylane"));
+        command.args(words).current_dir(&place.folder).output().unwrap()
+    };
+    let output = run(&["run", "good.toml", "--check"]);
+    assert_eq!((status(&output), text(&output.stderr)), (0, String::new()));
+    assert!(!place.folder.join("made.pcapng").exists());
+    fs::write(place.folder.join("missing.toml"), good.replace("good.pcap", "no.pcap")).unwrap();
+    let output = run(&["run", "missing.toml", "--socket", &place.socket()]);
+    assert_eq!(status(&output), 2, "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("no.pcap: cannot read the capture"));
+}
+
 #[test]
 fn a_missing_file_is_a_configuration_error() {
     let output = manylane(&["run", "/no/such/router.toml"]);

@@ -24,8 +24,17 @@ pub use frames::{Budget, Line};
 use crate::config::Config;
 
 /// Holds a configuration against the devices it names, without opening them: whether they have the
-/// queues it gives owners to. Returns it with a driver for each port, and how many frames it needs.
+/// queues it gives owners to, and take packets as large. Returns it with a driver for each port, and how many frames it
+/// needs.
 pub fn check(config: &Config) -> Result<Budget, open::PortError> {
     let config = choose::choose(config)?;
-    open::owners(&config).map(|owners| Budget::new(&config, &owners))
+    let owners = open::owners(&config)?;
+    open::check_devices(&config)?;
+    Ok(Budget::new(&config, &owners))
+}
+
+/// As [`check`], and holds the configuration against the files it names, which it reads as a whole, too.
+pub fn check_all(config: &Config) -> Result<Budget, open::PortError> {
+    let budget = check(config)?;
+    open::check_files(config).map(|()| budget)
 }

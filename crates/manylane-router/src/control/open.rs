@@ -10,6 +10,7 @@
 //! | `interfaces.rs` | what workers know of ports and sub-interfaces                           |
 
 mod af_xdp;
+mod check;
 mod error;
 mod interfaces;
 mod lock;
@@ -39,6 +40,7 @@ use crate::config::{Config, Driver, Port};
 use manylane_worker::Clock;
 use manylane_worker::stats::{PortCount, Stats};
 
+pub use check::{check_devices, check_files};
 pub use error::PortError;
 pub use interfaces::routed;
 pub use lock::lock;

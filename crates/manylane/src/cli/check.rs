@@ -19,7 +19,7 @@ pub(super) fn check(file: &Path) -> ExitCode {
             return USAGE.into();
         }
     };
-    match control::check(&config) {
+    match control::check_all(&config) {
         Ok(budget) => print(&checked(file, &config, &budget)),
         Err(error) => {
             complain(&format_args!("error: {error}"));

@@ -70,8 +70,10 @@ pub(super) fn run(options: &RunOptions) -> ExitCode {
         complain(&format_args!("error: {error}"));
         return USAGE.into();
     }
-    // A configuration that the devices do not fit is as wrong as one that contradicts itself.
-    let budget = match control::check(&config) {
+    // A configuration that the devices do not fit is as wrong as one that contradicts itself. A start reads captures
+    // when it opens their ports.
+    let check = if options.check { control::check_all } else { control::check };
+    let budget = match check(&config) {
         Ok(budget) => budget,
         Err(error) => {
             complain(&format_args!("error: {error}"));
@@ -85,7 +87,13 @@ pub(super) fn run(options: &RunOptions) -> ExitCode {
     match Privileges::new(Keep::Forwarding, options.user.as_deref()) {
         Ok(privileges) => {
             let file = (options.file.clone(), version);
-            done(control::run(config, file, &socket, &privileges))
+            match control::run(config, file, &socket, &privileges) {
+                Err(error) if error.is_of_configuration() => {
+                    complain(&format_args!("error: {error}"));
+                    USAGE.into()
+                }
+                ended => done(ended),
+            }
         }
         Err(error) => {
             complain(&format_args!("error: {error}"));

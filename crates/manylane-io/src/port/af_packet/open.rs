@@ -150,6 +150,13 @@ impl AfPacket {
         Ok(Opened { port, facts, receivers, transmitters })
     }
 
+    /// Checks what [`AfPacket::open`] checks before it opens a socket, without opening anything; returns the interface's
+    /// MTU.
+    pub fn check(interface: &str, config: AfPacketConfig) -> Result<u32, OpenError> {
+        let interface = Interface::read(interface).map_err(OpenError::Interface)?;
+        config.check(&interface).map(|()| interface.mtu)
+    }
+
     /// Closes the port and returns every frame to `pool`. The host's own stack receives from the device again.
     ///
     /// # Panics

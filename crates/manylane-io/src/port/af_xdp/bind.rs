@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use manylane_frame::Region;
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId};
 
 use super::super::Receiving;
@@ -91,7 +90,7 @@ impl Opening<'_> {
 
     /// The transfer modes to try, best first.
     fn transfers(&self) -> Vec<Transfer> {
-        let single = check_mtu(self.interface, self.umem.region(), 1).is_ok();
+        let single = check_mtu(self.interface, self.umem.region().frame_size(), 1).is_ok();
         // Generic XDP gets frames that the driver has copied already. Software devices cannot do zero-copy: an attempt
         // would register the region a second time only to be refused.
         let hopeless = self.mode == Mode::Generic
@@ -265,7 +264,7 @@ impl Opening<'_> {
         // A kernel before 6.6 answers so, since it does not know the flag: packets must lie in one frame.
         let unknown =
             allowed == [Transfer::CopyChains] && source.raw_os_error() == Some(libc::EINVAL);
-        match check_mtu(self.interface, self.umem.region(), 1) {
+        match check_mtu(self.interface, self.umem.region().frame_size(), 1) {
             Err(too_large) if unknown => too_large,
             _ => self.refused(queue, (step, source)),
         }
@@ -303,10 +302,10 @@ fn count_drained_frames(receivers: &mut [Receiver], transmitters: &mut [Transmit
 
 pub(super) fn check_mtu(
     interface: &Interface,
-    region: &Region,
+    frame_size: u32,
     frames_max: u8,
 ) -> Result<(), OpenError> {
-    let (mtu, frame_size) = (interface.mtu, region.frame_size());
+    let mtu = interface.mtu;
     if mtu > mtu_max(frame_size, frames_max) {
         let interface = interface.name.clone();
         return Err(OpenError::MtuTooLarge { interface, mtu, frame_size, frames_max });

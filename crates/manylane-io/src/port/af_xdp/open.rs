@@ -87,8 +87,7 @@ impl AfXdp {
         config.check()?;
         let interface = Interface::read(interface).map_err(OpenError::Interface)?;
         check_owners(&interface, receiving.owners)?;
-        let frames_max = if config.multi_buffer { chain_max(&interface) } else { 1 };
-        check_mtu(&interface, umem.region(), frames_max)?;
+        AfXdp::check(&interface, umem.region().frame_size(), config.multi_buffer)?;
 
         let program = XskProgram::load(interface.receive_queues).map_err(OpenError::Program)?;
         let link = program.attach(&interface, config.attach).map_err(OpenError::Program)?;
@@ -111,6 +110,17 @@ impl AfXdp {
         }
         let port = AfXdp { port, interface, own: Some((link, multicast)), transfer };
         Ok(Opened { port, facts, receivers, transmitters })
+    }
+
+    /// Checks what [`AfXdp::open`] checks before it loads a program, without opening anything: a packet of the interface's
+    /// MTU has to fit into the frames that a packet may have.
+    pub fn check(
+        interface: &Interface,
+        frame_size: u32,
+        multi_buffer: bool,
+    ) -> Result<(), OpenError> {
+        let frames_max = if multi_buffer { chain_max(interface) } else { 1 };
+        check_mtu(interface, frame_size, frames_max)
     }
 
     /// Opens the sockets of `interface` only: another program in its driver directs frames to them, of
@@ -137,7 +147,7 @@ impl AfXdp {
         let config = AfXdpConfig { multi_buffer: false, ..config };
         config.check()?;
         check_owners(interface, receiving.owners)?;
-        check_mtu(interface, umem.region(), 1)?;
+        check_mtu(interface, umem.region().frame_size(), 1)?;
         let mode = Mode::Native;
         let mut opening = Opening { umem, port, interface, config, mode, lasting };
         let (receivers, transmitters, binding) = opening.bind_queues(receiving)?;
@@ -187,5 +197,33 @@ mod tests {
         let config = AfXdpConfig { tx_ring: 1000, ..AfXdpConfig::default() };
         assert!(matches!(config.check(), Err(OpenError::RingSize { ring: "tx_ring", .. })));
         assert!(AfXdpConfig::default().check().is_ok());
+    }
+
+    /// As for `lo`, whose MTU is 65536.
+    #[test]
+    fn an_mtu_is_checked_without_a_region() {
+        let interface = |mtu| Interface {
+            index: 1,
+            name: "lo".into(),
+            mac: [0; 6],
+            mtu,
+            is_up: true,
+            is_running: true,
+            driver: String::new(),
+            receive_queues: 1,
+            transmit_queues: 1,
+            takes_tags_off: false,
+        };
+        for (mtu, frame_size, multi_buffer, good) in [
+            (65_536, 2048, true, false),
+            (32_238, 2048, true, true),
+            (32_239, 2048, true, false),
+            (32_239, 4096, true, true),
+            (1774, 2048, false, true),
+            (1775, 2048, false, false),
+        ] {
+            let checked = AfXdp::check(&interface(mtu), frame_size, multi_buffer);
+            assert_eq!(checked.is_ok(), good, "{mtu} {frame_size} {multi_buffer}: {checked:?}");
+        }
     }
 }

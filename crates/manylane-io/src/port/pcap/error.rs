@@ -95,6 +95,14 @@ pub enum ReadError {
     },
 }
 
+/// How a capture can be created.
+fn creatable(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::NotFound => "make its folder first, or name a file in another",
+        _ => "name a file that this user may write",
+    }
+}
+
 /// What a file is that does not begin like a capture.
 fn unknown(first: &[u8]) -> String {
     let what = match first {
@@ -123,7 +131,7 @@ pub enum Damage {
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The file could not be created.
-    #[error("{}: cannot create the capture: {source}; name a file that this user may write", .path.display())]
+    #[error("{}: cannot create the capture: {source}; {}", .path.display(), creatable(.source))]
     Create {
         /// The path.
         path: PathBuf,

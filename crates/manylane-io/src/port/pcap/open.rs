@@ -40,6 +40,23 @@ impl Default for PcapConfig {
     }
 }
 
+impl PcapConfig {
+    /// Reads the capture that is received, which must not be the one that is written.
+    fn capture(&self) -> Result<Option<Capture>, OpenError> {
+        let PcapConfig { read, bytes_max, write, .. } = self;
+        let capture = match read {
+            Some(path) => Some(Capture::read(path, *bytes_max).map_err(OpenError::Read)?),
+            None => None,
+        };
+        if let (Some(read), Some(write)) = (read, write)
+            && is_same_file(read, write).unwrap_or(false)
+        {
+            return Err(OpenError::Write(WriteError::SameFile { path: write.clone() }));
+        }
+        Ok(capture)
+    }
+}
+
 /// A port's parts. Dropping them closes the port and ends the writer.
 pub struct Opened {
     /// The capture that is received.
@@ -65,19 +82,16 @@ pub enum OpenError {
 }
 
 impl Opened {
+    /// Checks the files as [`Opened::open`] does, and leaves them as they are.
+    pub fn check(config: &PcapConfig) -> Result<(), OpenError> {
+        config.capture()?;
+        config.write.as_ref().map_or(Ok(()), |path| Writer::check(path).map_err(OpenError::Write))
+    }
+
     /// Opens the files of `port`.
     pub fn open(port: PortId, workers: usize, config: &PcapConfig) -> Result<Opened, OpenError> {
-        let PcapConfig { read, replay, bytes_max, write, file } = config;
-        let capture = match read {
-            Some(path) => Some(Capture::read(path, *bytes_max).map_err(OpenError::Read)?),
-            None => None,
-        };
-        if let (Some(read), Some(write)) = (read, write)
-            && is_same_file(read, write).unwrap_or(false)
-        {
-            return Err(OpenError::Write(WriteError::SameFile { path: write.clone() }));
-        }
-        let capture = capture.map(Arc::new);
+        let PcapConfig { replay, write, file, .. } = config;
+        let capture = config.capture()?.map(Arc::new);
         let receiver = match &capture {
             Some(capture) => AnyReceiver::Pcap(Box::new(Receiver::new(
                 capture.clone(),

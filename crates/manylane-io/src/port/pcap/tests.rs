@@ -318,8 +318,47 @@ fn a_port_has_what_is_configured() {
     let nowhere = PcapConfig { write: Some(folder.join("no/out.pcapng")), ..config };
     let error = Opened::open(PORT, 1, &nowhere).err().expect("there is no such folder");
     assert!(error.to_string().contains("no/out.pcapng: cannot create the capture"), "{error}");
+    assert!(error.to_string().ends_with("make its folder first, or name a file in another"));
     let silent = Opened::open(PORT, 1, &PcapConfig::default()).expect("nothing is asked for");
     assert!(matches!(silent.receiver.wait(), Wait::Done) && silent.writer.is_none());
+    std::fs::remove_dir_all(&folder).expect("it is ours");
+}
+
+/// What is checked is neither made nor emptied.
+#[test]
+fn files_are_checked_without_being_touched() {
+    let folder = std::env::temp_dir().join(format!("manylane-pcap-check-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("there is a folder for such files");
+    let [good, damaged, new, pipe] =
+        ["in.pcap", "damaged.pcap", "new.pcapng", "pipe"].map(|name| folder.join(name));
+    std::fs::copy(captures().join("udp.pcap"), &good).expect("the disk has room");
+    let whole = std::fs::read(&good).expect("it is there");
+    std::fs::write(&damaged, &whole[..whole.len() - 1]).expect("the disk has room");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.is_ok_and(|status| status.success()), "a pipe can be made");
+
+    let files = |read: Option<&PathBuf>, write: Option<&PathBuf>| PcapConfig {
+        read: read.cloned(),
+        write: write.cloned(),
+        ..PcapConfig::default()
+    };
+    for write in [&new, &pipe, &PathBuf::from("/dev/null")] {
+        Opened::check(&files(Some(&good), Some(write))).unwrap_or_else(|error| panic!("{error}"));
+    }
+    let missing = folder.join("no/file");
+    for (config, said) in [
+        (files(Some(&missing), None), "no/file: cannot read the capture"),
+        (files(Some(&damaged), None), "is incomplete; keep the packets before it"),
+        (files(Some(&good), Some(&good)), "is being read and would be overwritten"),
+        (files(None, Some(&missing)), "no/file: cannot create the capture: No such file"),
+        (files(None, Some(&folder)), "cannot create the capture: Is a directory"),
+        (files(None, Some(&good.join("below"))), "cannot create the capture: Not a directory"),
+    ] {
+        let error = Opened::check(&config).expect_err(said).to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    assert!(!new.exists(), "nothing is made");
+    assert_eq!(std::fs::read(&good).expect("it is there"), whole);
     std::fs::remove_dir_all(&folder).expect("it is ours");
 }
 

@@ -1,9 +1,9 @@
 //! The output file, and the other end of the lanes into it.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,6 +74,24 @@ impl Writer {
         let file = File::create(path)
             .map_err(|source| WriteError::Create { path: path.into(), source })?;
         Writer::into(Box::new(file), path, port, clocks, config)
+    }
+
+    /// Checks whether [`Writer::create`] could create or empty the file at `path`, and leaves the file as it is.
+    pub fn check(path: &Path) -> Result<(), WriteError> {
+        let opened = match path.metadata() {
+            // Without `O_NONBLOCK` a named pipe would wait for its reader.
+            Ok(_) => OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path),
+            Err(_) => {
+                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+                let folder = folder.unwrap_or(Path::new("."));
+                OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).open(folder)
+            }
+        };
+        match opened.map_err(|source| (source.raw_os_error(), source)) {
+            // A named pipe without a reader so far, and a file system that has no unnamed files.
+            Ok(_) | Err((Some(libc::ENXIO | libc::EOPNOTSUPP), _)) => Ok(()),
+            Err((_, source)) => Err(WriteError::Create { path: path.into(), source }),
+        }
     }
 
     pub(super) fn into(

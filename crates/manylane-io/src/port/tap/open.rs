@@ -133,6 +133,14 @@ impl Tap {
         Ok(Opened { port, facts, receivers, transmitters })
     }
 
+    /// Checks what [`Tap::open`] checks before it opens a queue, without opening anything; returns the MTU that the
+    /// interface has, or gets when it is created.
+    pub fn check(interface: &str, config: TapConfig) -> Result<u32, OpenError> {
+        let present = existing_tap(interface)?;
+        config.check(interface, present.as_ref())?;
+        Ok(present.map_or(NEW_TAP_MTU, |facts| facts.mtu))
+    }
+
     /// Closes the port and returns every frame to `pool`; returns how many frames.
     ///
     /// # Panics

@@ -48,6 +48,15 @@ pub enum StartError {
 }
 
 impl StartError {
+    /// Whether the configuration has to change before another start can succeed.
+    pub fn is_of_configuration(&self) -> bool {
+        match self {
+            StartError::Port(port) => port.is_of_configuration(),
+            StartError::Routing(routing) => !matches!(routing, RoutingError::Memory(_)),
+            _ => false,
+        }
+    }
+
     /// Whether this machine, or this user, cannot have AF_XDP at all.
     pub fn is_unavailable(&self) -> bool {
         matches!(self, StartError::Port(port) if port.is_unavailable())

@@ -1,9 +1,10 @@
 //! Why a port did not open, and what the operator can do about it.
 
+use std::io::ErrorKind;
+
 use manylane_io::interface::InterfaceError;
 use manylane_io::interface_lock::InterfaceLockError;
-use manylane_io::port::af_xdp::OpenError;
-use manylane_io::port::{af_packet, pcap, tap};
+use manylane_io::port::{af_packet, af_xdp, pcap, tap};
 use manylane_net::generate::FarEndError;
 
 /// Why a port did not open.
@@ -32,7 +33,7 @@ pub enum PortError {
         /// The port's name.
         port: String,
         /// Why.
-        source: OpenError,
+        source: af_xdp::OpenError,
     },
     /// Packet sockets were refused.
     #[error("port `{port}`: {source}")]
@@ -134,6 +135,36 @@ pub enum PortError {
 }
 
 impl PortError {
+    /// Whether the configuration has to change, since another try would fail alike: it names a file that cannot be read
+    /// or made, or what its device does not take.
+    pub fn is_of_configuration(&self) -> bool {
+        use pcap::{OpenError, WriteError};
+        match self {
+            PortError::Pcap { source: OpenError::Write(source), .. }
+            | PortError::Tee { source, .. } => match source {
+                WriteError::Create { source, .. } => NOT_CREATABLE.contains(&source.kind()),
+                WriteError::SameFile { .. } => true,
+                _ => false,
+            },
+            PortError::AfXdp { source, .. } => {
+                use af_xdp::OpenError::{MtuTooLarge, Owners, RingSize, TagsHidden};
+                matches!(
+                    source,
+                    MtuTooLarge { .. } | Owners { .. } | RingSize { .. } | TagsHidden(_)
+                )
+            }
+            PortError::Pcap { .. }
+            | PortError::FarEnd { .. }
+            | PortError::Mtu { .. }
+            | PortError::MtuTooSmall { .. }
+            | PortError::FramesMax { .. }
+            | PortError::Queues { .. } => true,
+            PortError::Interface { .. } | PortError::AfPacket { .. } | PortError::Tap { .. } => {
+                false
+            }
+        }
+    }
+
     /// Whether this machine, or this user, cannot have such ports at all.
     pub fn is_unavailable(&self) -> bool {
         match self {
@@ -144,3 +175,12 @@ impl PortError {
         }
     }
 }
+
+/// Where a file can never be made: no folder, not a file, not this user's. (Full disks get room again.)
+const NOT_CREATABLE: [ErrorKind; 5] = [
+    ErrorKind::NotFound,
+    ErrorKind::NotADirectory,
+    ErrorKind::IsADirectory,
+    ErrorKind::PermissionDenied,
+    ErrorKind::ReadOnlyFilesystem,
+];

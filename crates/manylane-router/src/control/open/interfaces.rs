@@ -7,7 +7,7 @@ use manylane_net::forward::{Ipv4Interface, PortFacts};
 use manylane_net::wire::ethernet::Mac;
 
 use super::{OpenPort, PortError};
-use crate::config::{InterfaceAddress, Vlan, mtu_least};
+use crate::config::{InterfaceAddress, Port, Vlan, mtu_least};
 use crate::control::routing::RoutedPort;
 
 /// Enters our addresses on an interface, and what comes with them.
@@ -38,7 +38,7 @@ pub fn routed(ports: &[OpenPort]) -> Result<Vec<RoutedPort>, PortError> {
     };
     let mut routed: Vec<RoutedPort> = ports.iter().map(own).collect();
     for port in ports {
-        check_mtu(&port.config.name, port.facts.mtu, 0, &port.config.addresses)?;
+        check_mtus(&port.config, port.facts.mtu)?;
     }
     for (number, port) in ports.iter().enumerate() {
         for vlan in &port.config.vlans {
@@ -52,16 +52,27 @@ pub fn routed(ports: &[OpenPort]) -> Result<Vec<RoutedPort>, PortError> {
     Ok(routed)
 }
 
-/// What is known of a sub-interface of `port`, whose own `facts` are known.
-fn vlan_facts(port: PortId, facts: &PortFacts, vlan: &Vlan) -> Result<PortFacts, PortError> {
-    let least = facts.mtu.saturating_sub(vlan.tags.beyond_mtu().into());
+/// Whether a port's MTU suffices for its addresses and for its sub-interfaces.
+pub(super) fn check_mtus(port: &Port, mtu: u32) -> Result<(), PortError> {
+    check_mtu(&port.name, mtu, 0, &port.addresses)?;
+    port.vlans.iter().try_for_each(|vlan| vlan_mtu(mtu, vlan).map(|_| ()))
+}
+
+/// The MTU of a sub-interface of a port whose own is `port_mtu`.
+fn vlan_mtu(port_mtu: u32, vlan: &Vlan) -> Result<u32, PortError> {
+    let least = port_mtu.saturating_sub(vlan.tags.beyond_mtu().into());
     let mtu = vlan.mtu.map_or(least, u32::from);
-    if mtu > facts.mtu {
-        return Err(PortError::Mtu { port: vlan.name.clone(), mtu, device_mtu: facts.mtu });
+    if mtu > port_mtu {
+        return Err(PortError::Mtu { port: vlan.name.clone(), mtu, device_mtu: port_mtu });
     }
     check_mtu(&vlan.name, mtu, vlan.tags.beyond_mtu().into(), &vlan.addresses)?;
+    Ok(mtu)
+}
+
+/// What is known of a sub-interface of `port`, whose own `facts` are known.
+fn vlan_facts(port: PortId, facts: &PortFacts, vlan: &Vlan) -> Result<PortFacts, PortError> {
     let mut facts = PortFacts {
-        mtu,
+        mtu: vlan_mtu(facts.mtu, vlan)?,
         ipv4: Vec::new(),
         ipv6: Vec::new(),
         link_local: None,
