@@ -48,6 +48,8 @@ pub(super) enum Sent {
     Json(&'static str, RefOr<Schema>),
     /// Text of this content type, which is described.
     Text(&'static str, &'static str),
+    /// Text of one of these content types, as the client asks, which is described.
+    Texts(&'static str, &'static [&'static str]),
     /// Bytes of this content type, which are described.
     Bytes(&'static str, &'static str),
     /// Lines of JSON of this schema, without end.
@@ -204,15 +206,19 @@ fn operation(told: Told) -> Operation {
         operation = operation.parameter(parameter(name, means));
     }
     if let Some(body) = takes {
-        let (description, kind, content) = content(body);
-        let body = RequestBodyBuilder::new()
-            .description(Some(description))
-            .required(Some(Required::True))
-            .content(kind, content);
+        let (description, contents) = contents(body);
+        let mut body =
+            RequestBodyBuilder::new().description(Some(description)).required(Some(Required::True));
+        for (kind, content) in contents {
+            body = body.content(kind, content);
+        }
         operation = operation.request_body(Some(body.build()));
     }
-    let (description, kind, answer) = content(gives);
-    let answer = ResponseBuilder::new().description(description).content(kind, answer);
+    let (description, contents) = contents(gives);
+    let mut answer = ResponseBuilder::new().description(description);
+    for (kind, content) in contents {
+        answer = answer.content(kind, content);
+    }
     operation = operation.response("200", answer.build());
     for (status, when) in refuses {
         let error = Content::new(Some(Ref::from_schema_name("ApiError")));
@@ -232,14 +238,18 @@ fn parameter(name: &str, means: &str) -> Parameter {
         .build()
 }
 
-/// Its description, its type, and its schema.
-fn content(body: Sent) -> (&'static str, &'static str, Content) {
+/// Its description, and each of its types with a schema.
+fn contents(body: Sent) -> (&'static str, Vec<(&'static str, Content)>) {
+    let one = |kind, content| vec![(kind, content)];
     match body {
-        Sent::Word(means) => (means, "text/plain", Content::new(Some(text()))),
-        Sent::Json(means, schema) => (means, "application/json", Content::new(Some(schema))),
-        Sent::Text(means, kind) => (means, kind, Content::new(Some(text()))),
-        Sent::Bytes(means, kind) => (means, kind, Content::default()),
-        Sent::Lines(means, schema) => (means, LINES, Content::new(Some(schema))),
+        Sent::Word(means) => (means, one("text/plain", Content::new(Some(text())))),
+        Sent::Json(means, schema) => (means, one("application/json", Content::new(Some(schema)))),
+        Sent::Text(means, kind) => (means, one(kind, Content::new(Some(text())))),
+        Sent::Texts(means, kinds) => {
+            (means, kinds.iter().map(|&kind| (kind, Content::new(Some(text())))).collect())
+        }
+        Sent::Bytes(means, kind) => (means, one(kind, Content::default())),
+        Sent::Lines(means, schema) => (means, one(LINES, Content::new(Some(schema)))),
     }
 }
 

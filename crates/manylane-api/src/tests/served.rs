@@ -72,6 +72,12 @@ impl Served {
         exchange(stream, method, path, &["Host: manylane"], body)
     }
 
+    /// Asks at the socket, with these headers too.
+    pub fn ask_with(&self, method: &str, path: &str, headers: &[&str]) -> Answer {
+        let stream = UnixStream::connect(self.folder.join("api.sock")).unwrap();
+        exchange(stream, method, path, &[&["Host: manylane"][..], headers].concat(), "")
+    }
+
     /// Asks at the port, with these headers.
     pub fn ask_tcp(&self, method: &str, path: &str, headers: &[&str]) -> Answer {
         let stream = TcpStream::connect(self.address.unwrap()).unwrap();

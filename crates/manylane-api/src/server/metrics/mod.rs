@@ -1,10 +1,12 @@
-//! `/metrics`: the same counters in the text format of OpenMetrics 1.0, for Prometheus and its kin.
+//! `/metrics`: the same counters for Prometheus and its kin, as OpenMetrics 1.0 where the client accepts it, and
+//! otherwise in the older text format (`format.rs`).
 //!
 //! Nothing is counted twice: each scrape reads what the API shows. Names follow the conventions of Prometheus: the
 //! unit is in the name, a counter ends in `_total`, what adds up is a label. The answers of a scrape are taken one
 //! after another, so while packets pass its sums are off by what passed meanwhile.
 
 mod accelerator;
+mod format;
 mod forwarder;
 #[cfg(test)]
 pub(crate) mod strict;
@@ -15,7 +17,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use prometheus_client::collector::Collector;
@@ -28,14 +30,13 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::document::{Sent, Told};
 
+use format::Format;
+
 pub(super) use accelerator::write as accelerator;
 pub(super) use forwarder::write as forwarder;
 
 /// Where it is.
 pub(super) const METRICS: &str = "/metrics";
-
-/// What a body of it is.
-pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What writes all metrics of a source.
 pub(super) type Write<S> = fn(&S, &mut Page<'_>) -> fmt::Result;
@@ -51,30 +52,43 @@ type Column<T> = (&'static str, &'static str, &'static str, fn(&T) -> u64);
 
 /// Answers with a page.
 pub(super) fn answer<S: ?Sized + Send + Sync + 'static>(write: Write<S>) -> MethodRouter<Arc<S>> {
-    get(async move |State(source): State<Arc<S>>| -> Response {
-        ([(header::CONTENT_TYPE, CONTENT_TYPE)], page(source, write)).into_response()
+    get(async move |State(source): State<Arc<S>>, headers: HeaderMap| -> Response {
+        let format = Format::wanted(&headers);
+        let page = page(source, write, format);
+        let headers = [(header::CONTENT_TYPE, format.content_type()), (header::VARY, "accept")];
+        (headers, page).into_response()
     })
 }
+
+/// What a body of it may be.
+const KINDS: &[&str] = &[Format::Text.content_type(), Format::Open.content_type()];
 
 /// What the API's document says of it.
 pub(super) fn told() -> Told {
     Told {
         id: "metrics",
-        does: "The counters for Prometheus, in the text format of OpenMetrics 1.0.",
+        does: "The counters for Prometheus: OpenMetrics 1.0 where `Accept` names it, else the older text format.",
         parameters: &[],
         takes: None,
-        gives: Sent::Text("A page.", CONTENT_TYPE),
+        gives: Sent::Texts("A page.", KINDS),
         refuses: &[],
     }
 }
 
 /// All that a source counts.
-pub(super) fn page<S: ?Sized + Send + Sync + 'static>(source: Arc<S>, write: Write<S>) -> String {
+fn page<S: ?Sized + Send + Sync + 'static>(
+    source: Arc<S>,
+    write: Write<S>,
+    format: Format,
+) -> String {
     let mut registry = Registry::with_prefix("manylane");
     registry.register_collector(Box::new(Scrape { source, write }));
     let mut text = String::new();
     encode(&mut text, &registry).expect("a text takes all that is written to it");
-    text
+    match format {
+        Format::Open => text,
+        Format::Text => format::to_text(&text),
+    }
 }
 
 struct Scrape<S: ?Sized> {

@@ -1,5 +1,5 @@
-//! A reader of OpenMetrics 1.0 that takes nothing but what the specification's grammar and rules allow, as far as
-//! this project uses them: counters, gauges and infos.
+//! A reader of OpenMetrics 1.0, and one of the older text format, that take nothing but what grammar and rules allow, as
+//! far as this project uses them: counters, gauges and infos.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +10,24 @@ pub(crate) struct Exposed {
     pub families: BTreeMap<String, String>,
     /// Value of each sample, by its name and labels as they are written.
     pub samples: BTreeMap<String, f64>,
+    /// Whether it is of the older format: a family is named as its samples are, and has no unit.
+    is_text: bool,
 }
 
 impl Exposed {
-    /// Reads a page, or says what is wrong with it.
+    /// Reads a page of OpenMetrics, or says what is wrong with it.
     pub fn read(page: &str) -> Result<Exposed, String> {
         let body = page.strip_suffix("# EOF\n").ok_or("it does not end with # EOF")?;
-        let mut exposed = Exposed::default();
+        Exposed::lines(body, Exposed::default())
+    }
+
+    /// Reads a page of the text format 0.0.4, named as its conventions want.
+    pub fn read_text(page: &str) -> Result<Exposed, String> {
+        let body = page.strip_suffix('\n').ok_or("its last line does not end")?;
+        Exposed::lines(body, Exposed { is_text: true, ..Exposed::default() })
+    }
+
+    fn lines(body: &str, mut exposed: Exposed) -> Result<Exposed, String> {
         let mut family = Family::default();
         for line in body.lines() {
             let read = match line.strip_prefix("# ") {
@@ -68,7 +79,19 @@ impl Exposed {
         }
         match word {
             "HELP" if text.is_empty() => Err("its help is empty".into()),
+            "HELP" if text.contains(['\\', '"']) => {
+                Err("the formats escape that differently".into())
+            }
             "HELP" => Ok(()),
+            "TYPE" if self.is_text && ["counter", "gauge"].contains(&text) => {
+                if (text == "counter") != name.ends_with("_total") {
+                    return Err("counters, and only counters, have the suffix".into());
+                }
+                family.kind = text.into();
+                self.families.insert(name.into(), text.into());
+                Ok(())
+            }
+            _ if self.is_text => Err("the format does not have that".into()),
             "TYPE" if ["counter", "gauge", "info"].contains(&text) => {
                 if text == "counter" && name.ends_with("_total") {
                     return Err("a counter's family has no suffix".into());
@@ -89,6 +112,7 @@ impl Exposed {
             None => (series, ""),
         };
         let suffix = match family.kind.as_str() {
+            "counter" | "gauge" if self.is_text => "",
             "counter" => "_total",
             "info" => "_info",
             "gauge" => "",

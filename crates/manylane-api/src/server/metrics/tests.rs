@@ -1,4 +1,6 @@
 use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 
 use super::strict::Exposed;
 use super::*;
@@ -9,19 +11,36 @@ use crate::sample::Sample;
 use crate::sample::accelerate::Sample as AcceleratorSample;
 use crate::tests::served::{Kind, Served};
 
+/// What Prometheus 2.42 sends, and what curl does.
+const ACCEPTS: [(Format, &str); 2] = [
+    (
+        Format::Open,
+        "Accept: application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+    ),
+    (Format::Text, "Accept: */*"),
+];
+
 #[test]
-fn both_pages_are_strict_open_metrics() {
+fn both_pages_are_strict_in_the_format_that_the_client_asks_for() {
     for (kind, name) in [(Kind::Forwarder, "metrics-run"), (Kind::Accelerator, "metrics-acc")] {
         let served = Served::start(kind, name, &Listen::default());
-        let answer = served.ask("GET", METRICS, "");
-        assert_eq!(answer.status, 200);
-        assert!(
-            answer.head.contains(&format!("content-type: {CONTENT_TYPE}\r\n")),
-            "{}",
-            answer.head
-        );
-        let first = Exposed::read(&answer.body).unwrap_or_else(|problem| panic!("{problem}"));
-        let second = Exposed::read(&served.ask("GET", METRICS, "").body).unwrap();
+        let [first, text] = ACCEPTS.map(|(format, accept)| {
+            let answer = served.ask_with("GET", METRICS, &[accept]);
+            assert_eq!(answer.status, 200);
+            let wanted = format!("content-type: {}\r\n", format.content_type());
+            assert!(answer.head.contains(&wanted), "{}", answer.head);
+            assert!(answer.head.contains("vary: accept\r\n"), "{}", answer.head);
+            let read = match format {
+                Format::Open => Exposed::read(&answer.body),
+                Format::Text => Exposed::read_text(&answer.body),
+            };
+            read.unwrap_or_else(|problem| panic!("{problem}"))
+        });
+        let series = |page: &Exposed| page.samples.keys().cloned().collect::<BTreeSet<_>>();
+        assert_eq!(series(&first), series(&text), "the same samples");
+        let plain = served.ask("GET", METRICS, "");
+        assert!(plain.head.contains(Format::Text.content_type()), "{}", plain.head);
+        let second = Exposed::read_text(&plain.body).unwrap();
         for (series, before) in &first.samples {
             let family = series.split('{').next().unwrap();
             if family.ends_with("_total") {
@@ -32,9 +51,37 @@ fn both_pages_are_strict_open_metrics() {
     }
 }
 
+/// Prometheus' own parser and its rules for names, in the one format that they know.
+#[test]
+fn promtool_takes_both_pages() {
+    let pages = [
+        page::<dyn Source>(Arc::new(Sample), forwarder, Format::Text),
+        page::<dyn Accelerated>(Arc::new(AcceleratorSample), accelerator, Format::Text),
+    ];
+    for page in pages {
+        let mut command = Command::new("promtool");
+        command.args(["check", "metrics"]).stdin(Stdio::piped());
+        let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let Ok(mut promtool) = spawned else {
+            println!(
+                "SKIPPED promtool_takes_both_pages: needs promtool, of Debian's package prometheus"
+            );
+            return;
+        };
+        let mut input = promtool.stdin.take().expect("it is piped");
+        input.write_all(page.as_bytes()).expect("it reads");
+        drop(input);
+        let output = promtool.wait_with_output().expect("it is our child");
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(output.status.success() && said.trim().is_empty(), "{said}");
+    }
+}
+
 #[test]
 fn the_forwarders_metrics_add_up_with_its_ledger() {
-    let exposed = Exposed::read(&page::<dyn Source>(Arc::new(Sample), forwarder)).unwrap();
+    let exposed =
+        Exposed::read(&page::<dyn Source>(Arc::new(Sample), forwarder, Format::Open)).unwrap();
     let ledger = Sample.ledger();
     let sum = |name: &str| exposed.sum(&format!("manylane_{name}"));
     assert_eq!(sum("ledger_received_packets_total"), ledger.received as f64);
@@ -62,7 +109,7 @@ fn the_forwarders_metrics_add_up_with_its_ledger() {
 #[test]
 fn the_accelerators_metrics_add_up_with_its_ledger() {
     let source: Arc<dyn Accelerated> = Arc::new(AcceleratorSample);
-    let exposed = Exposed::read(&page(source, accelerator)).unwrap();
+    let exposed = Exposed::read(&page(source, accelerator, Format::Open)).unwrap();
     let ledger = AcceleratorSample.ledger();
     let sum = |name: &str| exposed.sum(&format!("manylane_accelerated_{name}"));
     assert_eq!(sum("ledger_seen_packets_total"), ledger.seen as f64);
@@ -109,6 +156,25 @@ fn the_strict_reader_is_strict() {
     }
 }
 
+#[test]
+fn the_strict_reader_of_text_is_strict() {
+    let head = "# HELP a_total Help.\n# TYPE a_total counter\n";
+    let read = |body: &str| Exposed::read_text(&format!("{head}{body}"));
+    assert!(read("a_total{b=\"c\"} 1\n").is_ok());
+    for wrong in [
+        "a_total 1",
+        "a_total 1\n# EOF\n",
+        "a 1\n",
+        "# UNIT a_total packets\na_total 1\n",
+        "# HELP b Help.\n# TYPE b counter\nb 1\n",
+        "# HELP b_total Help.\n# TYPE b_total gauge\nb_total 1\n",
+        "# HELP b_info Help.\n# TYPE b_info info\nb_info 1\n",
+        "# TYPE b gauge\nb 1\n",
+    ] {
+        assert!(read(wrong).is_err(), "{wrong}");
+    }
+}
+
 /// A panel for a metric that the daemon lacks would stay empty without a reason.
 #[test]
 fn the_dashboard_shows_what_there_is() {
@@ -116,8 +182,8 @@ fn the_dashboard_shows_what_there_is() {
     let dashboard: serde_json::Value = serde_json::from_str(text).unwrap();
     let mut exposed = BTreeSet::new();
     let pages = [
-        page::<dyn Source>(Arc::new(Sample), forwarder),
-        page::<dyn Accelerated>(Arc::new(AcceleratorSample), accelerator),
+        page::<dyn Source>(Arc::new(Sample), forwarder, Format::Open),
+        page::<dyn Accelerated>(Arc::new(AcceleratorSample), accelerator, Format::Open),
     ];
     for page in pages {
         exposed.extend(Exposed::read(&page).unwrap().names());
