@@ -7,8 +7,11 @@
 use std::sync::Mutex;
 use std::thread;
 
+use manylane_api::Setting;
 use manylane_api::accelerate::{AcceleratedFlow, AcceleratedFlows};
-use manylane_lab::accelerated::{Accelerated, IN_A_ROW, IN_A_ROW_BY_TWO_QUEUES, plain_hosts};
+use manylane_lab::accelerated::{
+    Accelerated, IN_A_ROW, IN_A_ROW_BY_TWO_QUEUES, plain_hosts, topology,
+};
 use manylane_lab::scenario::all_answered;
 use manylane_lab::{
     CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6, Steady, SteadyOptions, TcpTransfer, Topology,
@@ -261,7 +264,76 @@ fn every_choice_is_shown_with_its_reason() {
         topology.try_tool("r1", &format!("{} doctor lan wan", env!("CARGO_BIN_EXE_manylane")));
     let doctor = doctor.expect("all may be accelerated");
     assert!(doctor.contains("lan is a software device (veth)"), "{doctor}");
+    assert!(!doctor.contains("tier driver"), "it is not offered: {doctor}");
+    for (tier, is_warned) in [("driver", true), ("workers", true), ("ingress", false)] {
+        let set = accelerated.put::<Setting>("/v1/config/port.lan.tier", tier).expect("it may be");
+        let what = format!("the tier is set to {tier}, and lan is a software device (veth)");
+        let warns = set.warning.is_some_and(|warning| warning.starts_with(&what));
+        assert_eq!(warns, is_warned, "{tier}");
+    }
     traffic(&topology);
+}
+
+/// Hosts as they are by default leave checksums to a device, and veth is none: their packets pass by `ingress`, and the
+/// ports leave the tier. With hosts that fill checksums in, and the tier set again, they are in it.
+fn open_checksums(tier: &str) {
+    let Some(topology) = topology(IN_A_ROW) else { return };
+    let [client, server] = ["client", "server"].map(|name| topology.host(name));
+    for host in ["client", "server"] {
+        // As in `plain_hosts`, but for the checksums.
+        topology.tool(host, "ethtool -K eth0 gro on");
+        topology.set(host, "net/ipv4/tcp_wmem", "4096 65536 65536");
+    }
+    let accelerated = start(&topology, &["--tier", tier]);
+    both_in(&accelerated, tier);
+    for to in [SERVER_V4, SERVER_V6] {
+        all_answered(client, to, 56); // So that neighbours are known.
+        let report = udp_stream(client, server, to, 30, 100, 1000).expect("they are");
+        assert!(report.is_perfect(), "{to}: {report:?}");
+    }
+    both_in(&accelerated, tier);
+    assert!(accelerated.port("lan").partial_checksums >= 60, "{:#?}", accelerated.port("lan"));
+    for to in [SERVER_V4, SERVER_V6] {
+        let report = tcp_transfer(client, server, to, 1 << 20).expect("sockets are to be had");
+        assert!(report.is_intact(), "{to}: {report:?}");
+    }
+    for name in ["lan", "wan"] {
+        let port = until("the port leaves the tier", || match accelerated.port(name) {
+            port if port.tier == "ingress" => Ok(port),
+            port => Err(format!("{port:#?}")),
+        });
+        assert_eq!(port.egress_tier, tier, "what leaves is complete: {port:#?}");
+        let mut reasons = port.tier_reasons.iter();
+        let said = reasons.any(|reason| reason.what.contains("still to be filled in"));
+        assert!(said, "{port:#?}");
+    }
+    traffic(&topology);
+    for host in ["client", "server"] {
+        topology.tool(host, "ethtool -K eth0 tx off");
+    }
+    for name in ["lan", "wan"] {
+        set(&accelerated, name, tier);
+    }
+    both_in(&accelerated, tier);
+    let (before, open) = (forwarded_by(&accelerated, tier), accelerated.ports());
+    traffic(&topology);
+    assert!(forwarded_by(&accelerated, tier) > before + 1000, "{:#?}", accelerated.ledger());
+    for (port, before) in accelerated.ports().iter().zip(open) {
+        // By chance one in 65,535.
+        assert!(port.partial_checksums <= before.partial_checksums + 2, "{port:#?}");
+    }
+    both_in(&accelerated, tier);
+    accelerated.assert_balanced();
+}
+
+#[test]
+fn open_checksums_are_left_to_ingress_by_the_driver() {
+    open_checksums("driver");
+}
+
+#[test]
+fn open_checksums_are_left_to_ingress_before_workers_see_them() {
+    open_checksums("workers");
 }
 
 /// Killed, stopped: what is left is the kernel.
@@ -331,8 +403,16 @@ fn in_driver(accelerated: &Accelerated, name: &str) -> manylane_api::accelerate:
 }
 
 fn both_in_driver(accelerated: &Accelerated) {
+    both_in(accelerated, "driver");
+}
+
+/// Waits until both directions of both ports are in a tier.
+fn both_in(accelerated: &Accelerated, tier: &str) {
     for name in ["lan", "wan"] {
-        in_driver(accelerated, name);
+        until(&format!("{name} is in the tier {tier}"), || match accelerated.port(name) {
+            port if port.tier == tier && port.egress_tier == tier => Ok(()),
+            port => Err(format!("{port:#?}")),
+        });
     }
 }
 

@@ -379,7 +379,7 @@ impl Source for Routes {
 
     fn set(&self, key: &str, value: &str) -> Result<Setting, SetError> {
         match value.parse() {
-            Ok(value) => Ok(Setting { key: key.into(), value: SettingValue::Number(value) }),
+            Ok(value) => Ok(Setting::new(key, SettingValue::Number(value))),
             Err(_) => Err(SetError::BadValue(ApiError {
                 error: format!("{key} is a number"),
                 help: "write digits".into(),

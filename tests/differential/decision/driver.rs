@@ -1,15 +1,17 @@
 //! The program in the driver, tried on a packet: it forwards what its twin would forward, where both ports may have
-//! it done there, hands that up to workers as it came, where they have both, and passes everything else on as it came.
+//! it done there, hands that up to workers as it came, where they have both, and passes everything else on as it came:
+//! also what has a checksum that is still to be filled in, which it counts.
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use manylane_accelerate::programs::{
-    Driver, Heartbeat, PASS, REDIRECTED, SocketMap, TryOptions, WORKER_FRAME, Workers,
+    Driver, DriverCounters, Heartbeat, PASS, REDIRECTED, SocketMap, TryOptions, WORKER_FRAME,
+    Workers,
 };
-use manylane_net::transit::Verdict;
 use manylane_net::transit::layout::flags::{
     DRIVER_EGRESS, DRIVER_INGRESS, WORKERS_EGRESS, WORKERS_INGRESS,
 };
+use manylane_net::transit::{Verdict, has_partial_checksum};
 use rustix::net::{AddressFamily, SocketType, socket};
 
 use super::packets::Packet;
@@ -19,6 +21,7 @@ use super::world::{DEVICES, PORTS, World};
 /// What is tried.
 pub struct InDriver {
     driver: Driver,
+    counters: DriverCounters,
     /// The port whose device is not in the map.
     absent: u16,
     /// The port whose worker does not turn.
@@ -37,6 +40,8 @@ pub enum Became {
     Forwarded,
     /// Handed up to a worker.
     HandedUp,
+    /// Forwarded by the twin, and not here: its checksum is still to be filled in.
+    Partial,
     /// Forwarded by the twin, and not here: a port may not, or the device is not there.
     OtherWay,
     /// The twin does not forward it.
@@ -65,6 +70,7 @@ impl InDriver {
             driver.set_device(port, Some(interface)).expect("it is there");
         }
         InDriver {
+            counters: driver.counters(),
             driver,
             absent,
             hung,
@@ -77,50 +83,67 @@ impl InDriver {
     /// Tries a packet without a tag, which is no segments, in both ways: by the program for whole frames, and by that
     /// for pieces. An error says how they differ.
     pub fn compare(&self, world: &World, packet: &Packet) -> Result<Option<Became>, String> {
-        let mut wanted = packet.frame.clone();
-        let guard = world.reader.guard();
-        let (verdict, exit) = world.transit.decide(guard, &mut wanted, &packet.arrival);
-        let number = world.port_of(packet.arrival.ifindex);
-        let entry = world.tables.port(number);
-        let exit = exit.map(|interface| ((interface - 1000) as u16, interface));
-        let became = match (verdict, exit) {
-            (Verdict::Forwarded, Some((port, interface))) => {
-                let record = world.tables.port(port);
-                let in_driver =
-                    entry.flags & DRIVER_INGRESS != 0 && record.flags & DRIVER_EGRESS != 0;
-                let fits = packet.frame.len() <= WORKER_FRAME as usize - 256;
-                let takes = number != self.hung && number != self.without && fits;
-                match entry.flags & WORKERS_INGRESS != 0 {
-                    _ if record.ifindex != interface => Became::OtherWay,
-                    true if takes && record.flags & WORKERS_EGRESS != 0 => Became::HandedUp,
-                    false if in_driver && port != self.absent => Became::Forwarded,
-                    _ => Became::OtherWay,
-                }
-            }
-            _ => Became::Passed,
-        };
-        if became != Became::Forwarded {
-            wanted.clone_from(&packet.frame);
-        }
+        let (became, wanted) = self.expected(world, packet);
         let action = match became {
             Became::Forwarded | Became::HandedUp => REDIRECTED,
-            Became::OtherWay | Became::Passed => PASS,
+            Became::Partial | Became::OtherWay | Became::Passed => PASS,
         };
+        let number = world.port_of(packet.arrival.ifindex);
+        let partial = || self.counters.port(number).partial;
+        let before = partial();
         let options = TryOptions { ifindex: packet.arrival.ifindex, ..TryOptions::default() };
         for pieces in [false, true] {
             match self.driver.try_frame(&packet.frame, &options, pieces) {
                 Ok(made) if made == (action, wanted.clone()) => {}
                 Ok((did, made)) => {
                     return Err(format!(
-                        "{packet:?}: the twin says {verdict}, so {action} and\n  {wanted:02x?}; the program (pieces: \
-                         {pieces}) did {did}, and made\n  {made:02x?}"
+                        "{packet:?}: by the twin it is {became:?}, so {action} and\n  {wanted:02x?}; the program \
+                         (pieces: {pieces}) did {did}, and made\n  {made:02x?}"
                     ));
                 }
                 Err(_) if packet.frame.len() < SHORTEST => return Ok(None),
                 Err(error) => return Err(format!("{error}: {packet:?}")),
             }
         }
-        Ok(Some(became))
+        // By each of the two programs.
+        let counted = partial() - before;
+        match counted == 2 * u64::from(became == Became::Partial) {
+            true => Ok(Some(became)),
+            false => Err(format!("{packet:?}: {became:?}, and {counted} counted as partial")),
+        }
+    }
+
+    /// What becomes of a packet by the twin, and its bytes afterwards.
+    fn expected(&self, world: &World, packet: &Packet) -> (Became, Vec<u8>) {
+        let mut frame = packet.frame.clone();
+        let guard = world.reader.guard();
+        let (verdict, exit) = world.transit.decide(guard, &mut frame, &packet.arrival);
+        let became = match (verdict, exit) {
+            (Verdict::Forwarded, Some(interface)) => self.way(world, packet, interface),
+            _ => Became::Passed,
+        };
+        (became, if became == Became::Forwarded { frame } else { packet.frame.clone() })
+    }
+
+    /// The way of a packet that the twin forwards by this interface.
+    fn way(&self, world: &World, packet: &Packet, interface: u32) -> Became {
+        let number = world.port_of(packet.arrival.ifindex);
+        let (entry, port) = (world.tables.port(number), (interface - 1000) as u16);
+        let record = world.tables.port(port);
+        let by_workers = entry.flags & WORKERS_INGRESS != 0;
+        let may = match by_workers {
+            true => record.flags & WORKERS_EGRESS != 0,
+            false => entry.flags & DRIVER_INGRESS != 0 && record.flags & DRIVER_EGRESS != 0,
+        };
+        let fits = packet.frame.len() <= WORKER_FRAME as usize - 256;
+        let takes = number != self.hung && number != self.without && fits;
+        match may && record.ifindex == interface {
+            false => Became::OtherWay,
+            true if has_partial_checksum(&packet.frame) => Became::Partial,
+            true if by_workers && takes => Became::HandedUp,
+            true if !by_workers && port != self.absent => Became::Forwarded,
+            true => Became::OtherWay,
+        }
     }
 }
 

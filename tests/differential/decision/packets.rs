@@ -9,7 +9,7 @@ use manylane_net::fib::IpPrefix;
 use manylane_net::transit::Arrival;
 use manylane_net::wire::checksum::Sum;
 use manylane_net::wire::ethernet::{self, Mac, ether_type};
-use manylane_net::wire::{ipv4, ipv6, protocol};
+use manylane_net::wire::{ip, ipv4, ipv6, protocol, tcp, udp};
 
 use super::world::{DEVICES, VLANS, World, vlan_of};
 use crate::random::Random;
@@ -50,6 +50,9 @@ pub fn packet(world: &World, choice: Choice, random: &mut Random) -> Packet {
         _ => world.interfaces[usize::from(port) - 1],
     };
     let mut packet = if random.percent(50) { ipv4(world, random) } else { ipv6(world, random) };
+    if random.percent(8) {
+        open_checksum(&mut packet, random);
+    }
     let ether_type = match random.below(400) {
         0 => ether_type::ARP,
         1 => ether_type::VLAN,
@@ -333,6 +336,40 @@ fn within(prefix: IpPrefix, random: &mut Random) -> IpAddr {
             };
             Ipv6Addr::from_bits(bits).into()
         }
+    }
+}
+
+/// Leaves a TCP or UDP checksum to be filled in by the device, or nearly so: the sum of the pseudo-header.
+fn open_checksum(packet: &mut [u8], random: &mut Random) {
+    let Some(view) = ip::View::checked(packet) else { return };
+    let (protocol, at) = match view {
+        ip::View::V4(view) => (view.protocol(), view.header_len()),
+        ip::View::V6(view) => (view.next_header(), ipv6::HEADER_LEN),
+    };
+    let len = packet.len() - at;
+    let place = match protocol {
+        protocol::TCP => at + tcp::CHECKSUM_OFFSET,
+        protocol::UDP => at + udp::CHECKSUM_OFFSET,
+        _ => return,
+    };
+    let sum = match view {
+        ip::View::V4(view) => {
+            Sum::pseudo_v4(view.source(), view.destination(), protocol, len as u16)
+        }
+        ip::View::V6(view) => {
+            Sum::pseudo_v6(view.source(), view.destination(), protocol, len as u32)
+        }
+    };
+    let checksum = match random.below(10) {
+        0 => sum.fold() ^ 1 << random.below(16),
+        1 => sum.finish(),
+        2 => random.pick(&[0, 0xffff]),
+        _ => sum.fold(),
+    };
+    let Some(field) = packet.get_mut(place..place + 2) else { return };
+    field.copy_from_slice(&checksum.to_be_bytes());
+    if protocol == protocol::UDP {
+        packet[at + 4..at + 6].copy_from_slice(&(len as u16).to_be_bytes());
     }
 }
 

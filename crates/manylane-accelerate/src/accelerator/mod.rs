@@ -38,6 +38,7 @@
 //! Elsewhere: the program is `manylane-io`'s `bpf::fast`, its tables `manylane-net`'s `transit`; what the kernel says
 //! becomes edits of them in `mirror`; what may be accelerated at all is `gate`'s.
 
+mod checksums;
 mod error;
 mod flows;
 mod lease;
@@ -53,6 +54,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod tier_reasons;
 mod tiers;
 mod why;
 mod worker;

@@ -211,6 +211,7 @@ impl Accelerated for Published {
             tier_reasons: port.tier_reasons,
             tiers: ledger::by_tier(&counted),
             driver_refused: counted.driver.refused,
+            partial_checksums: counted.driver.partial,
             ingress: port.ingress,
             egress: port.egress,
             attached: port.attached,
@@ -290,11 +291,13 @@ impl Accelerated for Published {
             return Err(bad(format!("{value:?} is no tier"), help));
         };
         let name = interface.to_owned();
-        if !self.questions.ask(move |thread| thread.set_tier(&name, choice))? {
+        let Some(warning) = self.questions.ask(move |thread| thread.set_tier(&name, choice))?
+        else {
             let ports = self.view().ports.clone();
             return Err(AskError::BadQuestion(why::unknown(&ports, interface)));
-        }
-        Ok(Setting { key: key.into(), value: SettingValue::Word(choice.name().into()) })
+        };
+        let value = SettingValue::Word(choice.name().into());
+        Ok(Setting { warning, ..Setting::new(key, value) })
     }
 
     fn add_port(&self, name: &str) -> Result<AcceleratedPort, AskError> {

@@ -216,6 +216,10 @@ impl Thread {
             let is_news = mirror.event(&event);
             if let Event::Link(link) = &event {
                 tiers.clear_failures(&mut ports.list, Some(link.index));
+                let mut of_link = ports.list.iter_mut().filter(|_| is_news);
+                if let Some(port) = of_link.find(|port| port.index == Some(link.index)) {
+                    tiers.forgive_checksums(port);
+                }
             }
             // What ports are made of, and the gate looks at.
             todo.ports |= is_news
@@ -275,7 +279,8 @@ impl Thread {
         }
         self.ports.list.iter_mut().for_each(|port| port.driver.sockets.retry());
         self.todo.judge |= self.ports.retry_locks();
-        let is_other = self.ports.attach(&self.fast);
+        let is_other =
+            self.ports.attach(&self.fast) | self.tiers.check_checksums(&mut self.ports.list);
         if self.tiers.attach(&self.fast, &mut self.ports.list) | is_other {
             self.log_changes();
         }

@@ -11,6 +11,8 @@
 //! | any                    | it is chosen no more, the gate objects, link down | at tcx | at once: the device's ingress goes first |
 //! | out, in driver         | the device refuses frames          | refused   | it said that it takes them, and lost some |
 //! | refused                | a message about link, features, channels | waits | it may have been repaired             |
+//! | in, in driver          | many packets with open checksums   | partial   | the driver would send them so (`checksums.rs`) |
+//! | partial                | a message about the link, the operator's word | waits | the peer may have changed        |
 //!
 //! The worker tier has the same states and the same program; its ports have sockets besides (`sockets.rs`), which are
 //! there before it is entered, and gone before another is.
@@ -26,11 +28,11 @@ use manylane_io::fatal::DetachOnCrash;
 use manylane_io::interface::Interface;
 use manylane_io::netlink::Netlink;
 
+use super::TierChoice;
+use super::checksums::Checksums;
 use super::ports::Port;
 use super::sockets::{Sockets, WorkerContext, WorkerTier};
-use super::{TierChoice, reason};
-use crate::gate::{DriverStanding, Reason, Standing};
-use manylane_api::accelerate::ReasonStatus;
+use crate::gate::{Reason, Standing};
 
 /// What the ports have in common.
 pub(super) struct Tiers {
@@ -57,6 +59,8 @@ pub(super) struct InDriver {
     pub trouble: Option<String>,
     /// The device refused frames.
     pub failure: Option<Failure>,
+    /// Received packets with open checksums.
+    pub checksums: Checksums,
     /// Workers do both of these: they receive the frames, and send them.
     pub by_workers: bool,
     /// Workers' sockets.
@@ -226,6 +230,21 @@ impl Tiers {
         changed
     }
 
+    /// Looks which ports receive packets whose checksums are still to be filled in. True when one has too many.
+    pub fn check_checksums(&mut self, ports: &mut [Port]) -> bool {
+        let Some(Ok(driver)) = &self.driver else { return false };
+        let counters = driver.counters();
+        ports.iter_mut().fold(false, |changed, port| {
+            port.driver.checksums.look(&counters.port(port.number)) | changed
+        })
+    }
+
+    /// The interface of this number, or the port's setting, has changed: its packets may have other checksums now.
+    pub fn forgive_checksums(&self, port: &mut Port) {
+        let Some(Ok(driver)) = &self.driver else { return };
+        port.driver.checksums.forgive(&driver.counters().port(port.number));
+    }
+
     /// Something was said of the interface of this number, or of any: what it refused is forgiven.
     pub fn clear_failures(&mut self, ports: &mut [Port], index: Option<u32>) {
         let Some(Ok(driver)) = &mut self.driver else { return };
@@ -319,11 +338,15 @@ impl InDriver {
         *self = InDriver { sockets, ..InDriver::default() };
     }
 
-    fn may_use_ingress(&self) -> bool {
-        self.plan.ingress && self.program.is_some() && self.has_sockets_as_planned()
+    /// Whether received packets may be forwarded in the driver, or by workers, by now.
+    pub fn may_use_ingress(&self) -> bool {
+        let is_complete = self.checksums.found().is_none();
+        let has_program = self.program.is_some();
+        self.plan.ingress && is_complete && has_program && self.has_sockets_as_planned()
     }
 
-    fn may_use_egress(&self) -> bool {
+    /// Whether packets may leave so.
+    pub fn may_use_egress(&self) -> bool {
         let is_trusted = self.plan.workers || self.failure.is_none();
         self.plan.egress && is_trusted && self.has_sockets_as_planned()
     }
@@ -341,68 +364,6 @@ fn attach(driver: &Driver, name: &str, pieces: bool) -> Result<Program, String> 
     Ok(Program { _first: first, _link: link, index, queues, pieces })
 }
 
-/// Why a port has the tier that it has, and not a faster one.
-pub(super) fn reasons(port: &Port, standing: Option<&DriverStanding>) -> Vec<ReasonStatus> {
-    let driver = &port.driver;
-    let said =
-        |what: String, why: &str| ReasonStatus { what, why: why.into(), command: String::new() };
-    let mut reasons: Vec<_> = driver.plan.reasons.iter().map(reason).collect();
-    let Some(standing) = standing.filter(|_| port.choice != TierChoice::Kernel) else {
-        return reasons;
-    };
-    match port.choice {
-        TierChoice::Ingress => {
-            reasons.push(said("the tier is set to ingress".into(), "by the operator's word"));
-        }
-        TierChoice::Driver | TierChoice::Workers if !standing.auto.is_empty() => {
-            let tier = port.choice.name();
-            let what = format!("the tier is set to {tier}, and {}", standing.auto[0].what);
-            let why = "what comes with tags, checksums to be filled in, or as segments, beside its bytes, is \
-                       forwarded there without these";
-            reasons.push(said(what, why));
-        }
-        TierChoice::Auto if reasons.is_empty() => {
-            reasons.push(said("the driver runs XDP programs".into(), "so it is chosen"));
-        }
-        _ => {}
-    }
-    if let Some(trouble) = &driver.trouble {
-        reasons.push(said(trouble.clone(), "it is tried again once a second"));
-    }
-    if let Some(Failure { flushes, frames, errno }) = driver.failure {
-        let error = std::io::Error::from_raw_os_error(errno);
-        let what = format!(
-            "the driver refused frames ({error}): {flushes} times since it was trusted, {frames} lost in all"
-        );
-        let why = "it said that it takes them: no more are redirected there until something about links or \
-                   their features changes";
-        reasons.push(said(what, why));
-    }
-    reasons.extend(driver.sockets.reasons(driver.plan.workers));
-    let [comes, goes] = match driver.plan.workers {
-        true => [
-            "workers are about to forward received packets",
-            "what leaves is about to be sent by workers",
-        ],
-        false => [
-            "the driver is about to forward received packets",
-            "the driver is about to transmit packets",
-        ],
-    };
-    for (is_late, what) in [
-        (driver.may_use_ingress() && !driver.ingress, comes),
-        (driver.may_use_egress() && !driver.egress, goes),
-    ] {
-        if is_late {
-            reasons.push(said(
-                what.into(),
-                "when the egress ports' queues are empty: nothing is to be overtaken",
-            ));
-        }
-    }
-    reasons
-}
-
 /// The largest MTU with which every driver has a frame in one piece of memory: a page, less what is in front of and
 /// behind it.
 const WHOLE_MAX: u32 = 3000;
@@ -410,7 +371,7 @@ const WHOLE_MAX: u32 = 3000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gate::{About, Concerns, Tier};
+    use crate::gate::{About, Concerns, DriverStanding, Tier};
 
     fn against(concerns: Concerns) -> Vec<Reason> {
         let what = "something".to_owned();

@@ -10,7 +10,7 @@
 //! | out: the driver takes no redirected frames   | they would be lost                                   |
 //! | out: a shaper, filters, programs (tcx)       | redirected frames pass these by, to the driver       |
 //! | workers: an MTU that their frames are too short for | a flow would have two ways                    |
-//! | `auto`: a software device                    | what its packets carry beside their bytes gets lost  |
+//! | `auto`: a software device                    | what stands beside its packets' bytes is not seen    |
 //!
 //! For the worker tier all of it is so, but that the driver need not take redirected frames.
 //!
@@ -136,12 +136,10 @@ fn sockets(link: &Link) -> Option<Reason> {
 
 fn auto(link: &Link) -> Vec<Reason> {
     let Some(kind) = &link.kind else { return Vec::new() };
-    let (name, quoted) = (&link.name, quoted(&link.name));
-    let what = format!("{name} is a software device ({kind})");
-    let why = "what its packets carry beside their bytes is lost in its driver: tags, checksums still to be filled \
-               in, segments. Where they carry none, say so by name";
-    let command = format!("manylane config set port.{quoted}.tier driver");
-    vec![no(About::Device, what, why).command(command)]
+    let what = format!("{} is a software device ({kind})", link.name);
+    let why = "`ingress` is right for it: its driver does not see what stands beside a packet's bytes, such as a tag or \
+               an open checksum";
+    vec![no(About::Device, what, why)]
 }
 
 fn on<'f>(programs: &'f [Program], link: &Link) -> impl Iterator<Item = &'f Program> {

@@ -5,7 +5,7 @@
  * | memory            | index                                  | writer                                        |
  * |-------------------|----------------------------------------|-----------------------------------------------|
  * | devices           | port: the device that frames leave by  | the daemon; the kernel takes out what is gone |
- * | driver_counters   | (cpu * 256 + port) * 8 + place         | `driver.bpf.c`, each CPU its own rows         |
+ * | driver_counters   | (cpu * 256 + port) * 16 + place        | `driver.bpf.c`, each CPU its own rows         |
  * | failing           | port: flushes that failed, 0 = none    | `flush.bpf.c` adds, the daemon sets to 0      |
  * | flushed           | port * 2: frames lost by these; errno of the last | `flush.bpf.c`                      |
  * | sockets           | port * 64 + receive queue: a worker's AF_XDP socket | the daemon; the kernel takes out what is closed |
@@ -19,7 +19,7 @@
 
 #include "tables.h"
 
-#define DRIVER_PLACES 8
+#define DRIVER_PLACES 16
 /* Receive queues of a port that workers can have; workers, the first unused, each with a line of its own. */
 #define QUEUES 64
 #define WORKERS 128
@@ -58,5 +58,7 @@ extern const char worker_bytes[];
 #define WORKERS_PACKETS 5
 #define WORKERS_BYTES 6
 #define WORKERS_ABSENT 7
+/* Again the driver's: passed on since the checksum is still to be filled in. */
+#define DRIVER_PARTIAL 8
 
 #endif

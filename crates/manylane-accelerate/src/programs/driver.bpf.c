@@ -2,7 +2,7 @@
 //
 // Forwards transit packets of an interface in its driver (XDP), before the kernel has made anything of them,
 // decides as `ingress.bpf.c` does, by the same code and the same memory, and stands in front of that program, not
-// for it: what it does not forward it passes on unchanged and uncounted, and `ingress.bpf.c` decides again, counts,
+// for it: what it does not forward it passes on unchanged, and `ingress.bpf.c` decides again, counts,
 // and forwards or leaves it to the kernel. So nothing is lost here that the other one would not lose.
 //
 // | a frame                                       | why it is passed on                                     |
@@ -11,6 +11,9 @@
 // | whose egress is a VLAN, or any port that is not DRIVER_EGRESS | such a device takes none from here, or loses them |
 // | in several pieces, for an egress that takes one | such a device takes none from here, or loses them       |
 // | whose egress has just lost frames (`failing`)   | until the daemon has looked why                         |
+// | whose checksum is still to be filled in (`partial.h`) | the other one sends it so that a device fills it in |
+//
+// Those of the last line are counted: the daemon takes a port out of the tier that receives many.
 //
 // Where the port is the workers', `workers.h` says what becomes of a frame that would be forwarded.
 //
@@ -28,6 +31,7 @@
 
 #include "decide.h"
 #include "devices.h"
+#include "partial.h"
 #include "rewrite.h"
 #include "rows.h"
 #include "sample.h"
@@ -51,7 +55,7 @@ int forward(struct xdp_md *xdp)
 	if (NUMBER(takes_pieces))
 		packet.len = bpf_xdp_get_buff_len(xdp);
 	// The headers of a frame in pieces may be in the second.
-	if (packet.data + HEADERS > packet.end && packet.len > (__u64)(packet.end - packet.data))
+	if (packet.data + HEADERS_CHECKSUM > packet.end && packet.len > (__u64)(packet.end - packet.data))
 		return XDP_PASS;
 	if (decide(&packet, &decision) != FORWARDED)
 		return XDP_PASS;
@@ -64,13 +68,19 @@ int forward(struct xdp_md *xdp)
 	// The record may be older than the port: then the port has another device.
 	if (LOAD(port[PORT_INTERFACE]) != LOAD(decision.record[RECORD_EGRESS]))
 		return XDP_PASS;
+	if (!(flags & (ingress & WORKERS_INGRESS ? WORKERS_EGRESS : DRIVER_EGRESS)))
+		return XDP_PASS;
+	if (is_partial(&packet, decision.is_ipv6)) {
+		count_one(decision.ingress, DRIVER_PARTIAL);
+		return XDP_PASS;
+	}
 	if (ingress & WORKERS_INGRESS) {
-		if (!(flags & WORKERS_EGRESS) || to_worker(xdp->rx_queue_index, decision.ingress, packet.len) != XDP_REDIRECT)
+		if (to_worker(xdp->rx_queue_index, decision.ingress, packet.len) != XDP_REDIRECT)
 			return XDP_PASS;
 		may_sample(xdp, decision.ingress, FORWARDED, BY_WORKERS, packet.len);
 		return XDP_REDIRECT;
 	}
-	if (!(flags & DRIVER_EGRESS) || LOAD(failing[egress]))
+	if (LOAD(failing[egress]))
 		return XDP_PASS;
 	if (NUMBER(takes_pieces) && packet.len > (__u64)(packet.end - packet.data) && !(flags & DRIVER_EGRESS_PIECES))
 		return XDP_PASS;

@@ -90,6 +90,15 @@ pub struct DriverRow {
     pub handed_bytes: u64,
     /// Frames that were passed on since the queue's worker did not turn.
     pub absent: u64,
+    /// Frames received here that were passed on since their checksum is still to be filled in.
+    pub partial: u64,
+}
+
+impl DriverRow {
+    /// Frames received here that would have been forwarded in the driver, or handed to workers.
+    pub fn candidates(&self) -> u64 {
+        self.packets_in.wrapping_add(self.handed).wrapping_add(self.partial)
+    }
 }
 
 /// Frames that a device did not take, though it said that it would: since it was last forgiven.
@@ -232,8 +241,18 @@ impl DriverCounters {
                 sums.iter_mut().zip(row).for_each(|(sum, count)| *sum = sum.wrapping_add(count));
             }
         }
-        let [packets_in, bytes_in, packets_out, bytes_out, refused, handed, handed_bytes, absent] =
-            sums;
+        let [
+            packets_in,
+            bytes_in,
+            packets_out,
+            bytes_out,
+            refused,
+            handed,
+            handed_bytes,
+            absent,
+            partial,
+            ..,
+        ] = sums;
         DriverRow {
             packets_in,
             bytes_in,
@@ -243,6 +262,7 @@ impl DriverCounters {
             handed,
             handed_bytes,
             absent,
+            partial,
         }
     }
 }
@@ -257,7 +277,7 @@ pub const WORKER_FRAME: u32 = 2048;
 const WORKER_BYTES: u64 = WORKER_FRAME as u64 - 256;
 
 /// Counters of a port, on a CPU.
-const PLACES: usize = 8;
+const PLACES: usize = 16;
 
 const PROGRAM: &str = "the program that forwards in drivers";
 const NEEDS: &str = "Linux 6.6 (XDP by link)";

@@ -17,6 +17,7 @@
 //! | `rules.h`           | rules of the routing policy, if more than the usual ones           |
 //! | `decide.h`          | the decision, for any kind of program                              |
 //! | `rewrite.h`         | what forwarding does to a packet                                   |
+//! | `partial.h`         | checksums that are still to be filled in: not for drivers          |
 //! | `ingress.bpf.c`     | the program for tcx                                                |
 //! | `driver.bpf.c`      | the program for drivers (XDP), in front of it; `driver.rs`, `devices.rs` |
 //! | `workers.h`, `rows.h` | what goes up to workers, and what is counted; `workers.rs` |

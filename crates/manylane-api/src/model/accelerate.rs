@@ -156,6 +156,9 @@ pub struct AcceleratedPort {
     pub sent_bytes: u64,
     /// Packets for the driver tier at a moment when the port left that tier: the next tier forwarded them.
     pub driver_refused: u64,
+    /// Packets that the driver and workers tiers left to `ingress`, because their checksum was still to be filled in.
+    #[serde(default)]
+    pub partial_checksums: u64,
     /// Packets that workers received and dropped, by reason.
     #[serde(default)]
     pub dropped: BTreeMap<String, u64>,

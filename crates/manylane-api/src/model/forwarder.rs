@@ -432,6 +432,16 @@ pub struct Setting {
     pub key: String,
     /// What it was set to.
     pub value: SettingValue,
+    /// What speaks against that value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+}
+
+impl Setting {
+    /// A setting that nothing speaks against.
+    pub fn new(key: impl Into<String>, value: SettingValue) -> Setting {
+        Setting { key: key.into(), value, warning: None }
+    }
 }
 
 /// What a setting may be.

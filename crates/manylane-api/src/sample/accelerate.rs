@@ -116,7 +116,7 @@ impl Accelerated for Sample {
                 help: "port.lan.tier can".into(),
             }));
         }
-        Ok(Setting { key: key.into(), value: SettingValue::Word(value.into()) })
+        Ok(Setting::new(key, SettingValue::Word(value.into())))
     }
 
     fn add_port(&self, name: &str) -> Result<AcceleratedPort, AskError> {

@@ -379,13 +379,13 @@ impl Source for Sample {
     fn set(&self, key: &str, value: &str) -> Result<Setting, SetError> {
         let error = |error: String| ApiError { error, help: "try another".into() };
         if key == "port.lan.steering" {
-            return Ok(Setting { key: key.into(), value: SettingValue::Word(value.into()) });
+            return Ok(Setting::new(key, SettingValue::Word(value.into())));
         }
         if key != "frames.hot_list_len" {
             return Err(SetError::UnknownKey(error(format!("the setting {key} does not exist"))));
         }
         let value = value.parse().map_err(|_| SetError::BadValue(error(format!("not {value}"))))?;
-        Ok(Setting { key: key.into(), value: SettingValue::Number(value) })
+        Ok(Setting::new(key, SettingValue::Number(value)))
     }
 
     fn add_neighbour(

@@ -88,7 +88,7 @@ fn the_json_has_stable_names() {
     );
     assert_eq!(keys(&frames.lists[0]), "worker level len taken hits refills spills starved");
     assert_eq!(keys(&frames.sum[0]), "holder formula frames");
-    assert_eq!(keys(&Setting { key: "a".into(), value: SettingValue::Number(1) }), "key value");
+    assert_eq!(keys(&Setting::new("a", SettingValue::Number(1))), "key value");
     let values =
         [SettingValue::Number(1), SettingValue::Flag(true), SettingValue::Word("flow".into())];
     let json = serde_json::to_string(&values).unwrap();
@@ -173,7 +173,7 @@ fn a_setting_is_changed_by_a_put_and_a_refusal_says_why() {
     let path = "/v1/config/frames.hot_list_len";
     assert_eq!(
         put(path, "512\n").unwrap(),
-        Setting { key: "frames.hot_list_len".into(), value: SettingValue::Number(512) }
+        Setting::new("frames.hot_list_len", SettingValue::Number(512))
     );
     assert_eq!(put(path, "x").unwrap_err(), "the daemon refused: not x; try another");
     assert_eq!(

@@ -13,6 +13,7 @@
 //! | `memory`  | [`Memory`]: the tables, as they are handed in                                  |
 //! | `writer`  | [`TransitMut`]: routes, next hops, slots, groups, ports; what waits            |
 //! | `decide`  | [`Transit`]: the decision, step by step                                        |
+//! | `partial` | [`has_partial_checksum`]: what the program in the driver leaves to the one behind it |
 //! | `policy`  | rules and further tables, beyond the usual ones                                |
 //! | `verdict` | [`Verdict`]: what is decided about a packet, and why the kernel has it         |
 //!
@@ -53,6 +54,7 @@ mod decide;
 pub mod layout;
 mod memory;
 mod own;
+mod partial;
 mod policy;
 mod verdict;
 mod writer;
@@ -62,6 +64,7 @@ mod tests;
 
 pub use decide::{Arrival, Egress, Transit, priority_ipv4};
 pub use memory::{Memory, Sizes};
+pub use partial::has_partial_checksum;
 pub use policy::{Action, Rule, TableNumber};
 pub use verdict::Verdict;
 pub use writer::{Adjacency, Multipath, PortRecord, TransitMut};

@@ -200,7 +200,7 @@ impl Source for Status {
             })?
         };
         self.control.ring(); // The control thread may have to look at loads from now on.
-        Ok(Setting { key: key.into(), value })
+        Ok(Setting::new(key, value))
     }
 
     fn add_neighbour(

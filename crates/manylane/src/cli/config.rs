@@ -121,7 +121,12 @@ pub(super) fn run(ConfigOptions { action }: &ConfigOptions) -> ExitCode {
 fn set(options: &SetOptions) -> ExitCode {
     let path = format!("/v1/config/{}", percent_encoded(&options.key));
     match Client::new(&options.socket).put::<Setting>(&path, &options.value) {
-        Ok(Setting { key, value }) => print(&format!("{key} = {value}, until the daemon ends\n")),
+        Ok(Setting { key, value, warning }) => {
+            if let Some(warning) = warning {
+                complain(&format_args!("warning: {warning}"));
+            }
+            print(&format!("{key} = {value}, until the daemon ends\n"))
+        }
         Err(error) => done::<()>(Err(error)),
     }
 }

@@ -4,7 +4,7 @@ use manylane_io::sysctl;
 use manylane_net::transit::Multipath;
 
 use super::Thread;
-use crate::accelerator::{TierChoice, tables, tiers};
+use crate::accelerator::{TierChoice, tables, tier_reasons, tiers};
 
 impl Thread {
     /// Stops forwarding of received packets until the gate has judged.
@@ -66,16 +66,22 @@ impl Thread {
         }
     }
 
-    /// Sets the tier of a port. `false` if no port has this name.
-    pub(in crate::accelerator) fn set_tier(&mut self, interface: &str, choice: TierChoice) -> bool {
-        let port = self.ports.list.iter_mut().find(|port| port.name == interface);
-        let Some(port) = port else { return false };
+    /// Sets the tier of a port. `None` if no port has this name, else what speaks against that tier, if anything does.
+    pub(in crate::accelerator) fn set_tier(
+        &mut self,
+        interface: &str,
+        choice: TierChoice,
+    ) -> Option<Option<String>> {
+        let port = self.ports.list.iter_mut().find(|port| port.name == interface)?;
         port.choice = choice;
+        self.tiers.forgive_checksums(port);
         // Before the API shows the port again.
         self.judge();
         self.update_tiers();
         self.publish();
-        true
+        let standing = self.standings.iter().find(|one| one.interface == interface);
+        let warning = standing.and_then(|one| tier_reasons::warning(choice, &one.driver));
+        Some(warning.map(|warning| format!("{}: {}", warning.what, warning.why)))
     }
 }
 

@@ -7,7 +7,7 @@ use super::Thread;
 use crate::accelerator::lease::{Tables, now};
 use crate::accelerator::ports::{Port, is_usable};
 use crate::accelerator::published::{PortView, ms};
-use crate::accelerator::{TierChoice, reason, tiers};
+use crate::accelerator::{TierChoice, reason, tier_reasons};
 
 impl Thread {
     /// Says what has become of ports, where that is new.
@@ -73,7 +73,7 @@ impl Thread {
     /// Why it has the tier that it has, among those that forward.
     fn tier_reasons(&self, port: &Port) -> Vec<ReasonStatus> {
         let standing = self.standings.iter().find(|one| one.interface == port.name);
-        tiers::reasons(port, standing.map(|standing| &standing.driver))
+        tier_reasons::reasons(port, standing.map(|standing| &standing.driver))
     }
 
     /// The mirror and what keeps it.

@@ -105,6 +105,12 @@ const PORT_COUNTERS: &[Column<AcceleratedPort>] = &[
         |port| port.driver_refused,
     ),
     (
+        "accelerated_port_partial_checksums",
+        "packets",
+        "Packets left to the ingress tier, because their checksum was still to be filled in.",
+        |port| port.partial_checksums,
+    ),
+    (
         "accelerated_port_worker_absent",
         "packets",
         "Packets forwarded by the next tier, because their worker did not run.",

@@ -159,9 +159,10 @@ impl PortError {
             | PortError::MtuTooSmall { .. }
             | PortError::FramesMax { .. }
             | PortError::Queues { .. } => true,
-            PortError::Interface { .. } | PortError::AfPacket { .. } | PortError::Tap { .. } => {
-                false
-            }
+            PortError::Lock { .. }
+            | PortError::Interface { .. }
+            | PortError::AfPacket { .. }
+            | PortError::Tap { .. } => false,
         }
     }
 
