@@ -15,7 +15,7 @@ use manylane_lab::accelerated::{
 use manylane_lab::scenario::all_answered;
 use manylane_lab::{
     CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6, Steady, SteadyOptions, TcpTransfer, Topology,
-    TransferEnd, tcp_transfer, udp_stream, until,
+    TransferEnd, ping, tcp_transfer, udp_stream, until,
 };
 use nix::sys::signal::Signal;
 
@@ -219,6 +219,36 @@ fn what_a_driver_cannot_do_is_left_to_the_other_tiers_and_told() {
     in_driver(&accelerated, "wan");
     traffic(&topology);
     accelerated.assert_balanced();
+}
+
+/// A veth takes no MTU above 3506 while its peer has a program that takes frames in one piece only. The peer is another
+/// machine's end of the cable: its MTU is not ours to bound.
+#[test]
+fn the_peers_mtu_is_not_bounded_by_the_tier() {
+    let Some(topology) = plain_hosts(IN_A_ROW) else { return };
+    for tier in ["driver", "workers"] {
+        let accelerated = start(&topology, &["--tier", tier]);
+        both_in(&accelerated, tier);
+        topology.tool("client", "ip link set eth0 mtu 9000");
+        both_in(&accelerated, tier);
+        let [client, server] = ["client", "server"].map(|name| topology.host(name));
+        for to in [SERVER_V4, SERVER_V6] {
+            let report = tcp_transfer(client, server, to, 1 << 20).expect("they are to be had");
+            assert!(report.is_intact(), "{tier}: {report:?}");
+        }
+        if tier == "driver" {
+            // Larger than the path behind the router: the first packet is answered with the path's MTU.
+            topology.tool("r1", "ip link set lan mtu 9000");
+            traffic(&topology);
+            for to in [SERVER_V4, SERVER_V6] {
+                ping(client, to, 8000, 1).expect("sockets are to be had");
+                all_answered(client, to, 8000);
+            }
+            topology.tool("r1", "ip link set lan mtu 1500");
+        }
+        topology.tool("client", "ip link set eth0 mtu 1500");
+        accelerated.assert_balanced();
+    }
 }
 
 /// Another program in the driver runs, and stays.

@@ -45,6 +45,8 @@ pub(super) struct Port {
     pub index: Option<u32>,
     /// Its MTU.
     pub mtu: u32,
+    /// Whether it is one end of a veth pair.
+    pub is_veth: bool,
     /// Whether we may forward packets received here, as the gate says.
     pub ingress: bool,
     /// Whether we may send packets out here, as the gate says.
@@ -151,6 +153,7 @@ impl Ports {
             port.program.take_if(|program| Some(program.index) != index);
             let link = port.index.and_then(|index| mirror.kernel().link(index));
             port.mtu = link.map_or(0, |link| link.mtu);
+            port.is_veth = link.is_some_and(|link| link.kind.as_deref() == Some("veth"));
             let mut record = record(port, mirror.kernel());
             if port.written != record {
                 port.move_device(&mut record, driver);
@@ -236,6 +239,7 @@ impl Port {
             choice,
             index: None,
             mtu: 0,
+            is_veth: false,
             ingress: false,
             egress: false,
             lock: None,

@@ -181,8 +181,9 @@ impl Tiers {
         }
         let mut changed = false;
         for port in ports {
-            // The frames' own memory decides, before any program sees them.
-            let pieces = port.mtu > WHOLE_MAX;
+            // The frames' own memory decides, before any program sees them. A veth's peer may have another MTU than
+            // the port: with the other program the kernel would refuse the peer one above 3506.
+            let pieces = port.is_veth || port.mtu > WHOLE_MAX;
             // A device may take redirected frames only when it has a program.
             let wanted = port.is_attached() && port.driver.plan.ingress;
             let fits = |program: &Program| {
