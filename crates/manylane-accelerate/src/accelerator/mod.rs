@@ -56,6 +56,7 @@ mod tests;
 mod thread;
 mod tier_reasons;
 mod tiers;
+mod waits;
 mod why;
 mod worker;
 

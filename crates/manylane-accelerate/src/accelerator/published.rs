@@ -17,6 +17,7 @@ use super::lease::{Lease, Tables, now};
 use super::ledger::{self, Counted, Lost};
 use super::questions::Questions;
 use super::thread::Thread;
+use super::waits::{Activity, Waits};
 use super::why;
 use super::{Options, TierChoice, worker_options};
 use manylane_api::accelerate::{
@@ -38,6 +39,8 @@ pub(super) struct Published {
     sampler: Mutex<Sampler>,
     view: Mutex<View>,
     devices: Mutex<Devices>,
+    /// What the mirror thread waits for.
+    waits: Mutex<Waits>,
     /// For the API's `why`: offline between two questions.
     readers: Mutex<(Reader, Transit)>,
     pub questions: Questions<Thread>,
@@ -93,6 +96,7 @@ impl Published {
         let before = netlink.statistics()?;
         reader.offline();
         let lease = Lease::new(options.lease, options.stale_limit);
+        let heartbeat = lease.heartbeat();
         Ok(Published {
             options,
             seed,
@@ -102,6 +106,7 @@ impl Published {
             sampler: Mutex::new(sampler),
             view: Mutex::new(View { lease, checks: 0, ports: Vec::new(), ends: false }),
             devices: Mutex::new(Devices { netlink, before }),
+            waits: Mutex::new(Waits::new(heartbeat)),
             readers: Mutex::new((reader, transit)),
             questions,
         })
@@ -115,6 +120,16 @@ impl Published {
     /// The published state.
     pub fn view(&self) -> MutexGuard<'_, View> {
         lock(&self.view)
+    }
+
+    /// The mirror thread does this next. Returns what it did before.
+    pub fn enter(&self, activity: Activity) -> Activity {
+        lock(&self.waits).enter(activity, Instant::now())
+    }
+
+    /// The mirror thread has stamped the lease.
+    pub fn stamped(&self, has_lapsed: bool) {
+        lock(&self.waits).stamped(has_lapsed);
     }
 
     /// Says something, where it is to.
@@ -309,8 +324,18 @@ impl Accelerated for Published {
     }
 
     fn mirror(&self) -> Result<MirrorStatus, AskError> {
-        let mut status = self.questions.ask(|thread| thread.mirror_status())?;
+        let mut status =
+            self.questions.ask(|thread| thread.mirror_status()).map_err(|error| {
+                match (error, lock(&self.waits).current(Instant::now())) {
+                    (AskError::Silent(silent), Some(current)) => {
+                        let error = format!("{}: {current}", silent.error);
+                        AskError::Silent(ApiError { error, ..silent })
+                    }
+                    (error, _) => error,
+                }
+            })?;
         status.lease = self.lease();
+        status.waits = lock(&self.waits).status();
         Ok(status)
     }
 

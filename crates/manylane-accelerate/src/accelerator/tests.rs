@@ -35,6 +35,9 @@ fn while_the_thread_hangs_the_kernel_forwards() {
     traffic(&lab);
     assert!(source.ledger().forwarded > before, "{:#?}", source.ledger());
     assert!(source.daemon().lease.renewals > renewals);
+    let waits = source.mirror().expect("the thread answers").waits;
+    let of_question = waits.iter().find(|wait| wait.activity == "questions");
+    assert!(of_question.is_some_and(|wait| wait.lapses == 1), "it is the reason: {waits:#?}");
     lab.router.run(move || accelerator.stop());
 }
 

@@ -55,6 +55,7 @@ use super::published::Published;
 use super::questions::QuestionQueue;
 use super::reclaim::Reclaim;
 use super::tiers::Tiers;
+use super::waits::Activity;
 use super::{AccelerateError, tables};
 use crate::gate::{Gate, Standing};
 use crate::mirror::Mirror;
@@ -171,7 +172,9 @@ impl Thread {
             self.judge();
         }
         while let Some(job) = self.questions.take() {
+            let before = self.published.enter(Activity::Questions);
             job(self);
+            self.published.enter(before);
         }
         self.update_tiers();
         self.publish();
@@ -181,11 +184,13 @@ impl Thread {
     /// Hears, writes, and stamps. Says whether it has heard something.
     fn step(&mut self) -> Result<bool, AccelerateError> {
         let looked_at = now();
+        let before = self.published.enter(Activity::Events);
         if self.gate.changed() {
             self.tiers.clear_failures(&mut self.ports.list, None);
             self.close();
         }
         let heard = self.receive_events()?;
+        self.published.enter(Activity::Tables);
         if std::mem::take(&mut self.todo.ports) {
             self.close();
             self.ports.write(&mut self.mirror, self.tiers.driver());
@@ -206,6 +211,7 @@ impl Thread {
         }
         self.stamp();
         self.published.view().checks += 1;
+        self.published.enter(before);
         Ok(heard)
     }
 
@@ -261,33 +267,42 @@ impl Thread {
 
     /// Says until when the tables may be used.
     fn stamp(&mut self) {
-        let Thread { mirror, lease, ticks, .. } = self;
+        let Thread { mirror, lease, ticks, published, .. } = self;
+        let renewals = lease.renewals();
+        // The present activity counts up to here.
+        published.enter(Activity::Tables);
         stamp(mirror.tables_mut(), lease, ticks);
+        published.stamped(renewals > 0 && lease.renewals() > renewals);
     }
 
     /// What is done once a second: what sends no notification, neighbours, interfaces that were refused.
     fn poll_devices(&mut self) {
         self.next_poll = Instant::now() + POLL;
+        let before = self.published.enter(Activity::Gate);
         let kernel = tables::known(&self.mirror);
         if self.gate.poll(&kernel, &self.ports.names()) {
             self.close();
         }
         self.todo.judge |= self.trouble.is_some();
+        self.published.enter(Activity::Neighbours);
         for (link, address) in self.mirror.to_confirm(now()) {
             // A neighbour that has gone meanwhile is not queried again.
             let _ = self.netlink.resolve_neighbour(link, address);
         }
         self.ports.list.iter_mut().for_each(|port| port.driver.sockets.retry());
         self.todo.judge |= self.ports.retry_locks();
+        self.published.enter(Activity::Programs);
         let is_other =
             self.ports.attach(&self.fast) | self.tiers.check_checksums(&mut self.ports.list);
         if self.tiers.attach(&self.fast, &mut self.ports.list) | is_other {
             self.log_changes();
         }
+        self.published.enter(before);
     }
 
     /// Waits for news, or the next stamp.
     fn sleep(&mut self, heard: bool) {
+        self.published.enter(Activity::Idle);
         if self.todo.read || (self.todo.edits && !self.todo.room) || self.todo.judge {
             return;
         }

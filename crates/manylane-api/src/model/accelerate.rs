@@ -272,8 +272,25 @@ pub struct MirrorStatus {
     pub grace_periods: u64,
     /// The error of the last failed wait.
     pub grace_error: Option<String>,
+    /// What the thread that keeps the tables current waited for, where that took long or let the lease lapse.
+    #[serde(default)]
+    pub waits: Vec<WaitStatus>,
     /// The mirror's content and its work.
     pub mirror: MirrorState,
+}
+
+/// What the thread that keeps the tables current did, instead of prolonging the lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WaitStatus {
+    /// `events`, `tables`, `dump`, `gate`, `programs`, `statistics`, `neighbours`, `questions`; `processor` if the
+    /// thread did not run.
+    pub activity: String,
+    /// The activity, as a sentence.
+    pub meaning: String,
+    /// The longest time that the activity took at once, in milliseconds.
+    pub longest_ms: u64,
+    /// How often the lease lapsed, and the activity had taken longest.
+    pub lapses: u64,
 }
 
 /// A neighbour in the kernel's table.

@@ -132,6 +132,12 @@ impl Accelerated for Sample {
     fn mirror(&self) -> Result<MirrorStatus, AskError> {
         let mut mirror =
             MirrorStatus { lease: lease(), verified_ms_ago: 12, ..MirrorStatus::default() };
+        mirror.waits = vec![WaitStatus {
+            activity: "gate".into(),
+            meaning: "it looks at filters, queueing disciplines and programs".into(),
+            longest_ms: 312,
+            lapses: 1,
+        }];
         mirror.mirror.is_complete = true;
         mirror.mirror.ipv4.routes = 900_000;
         mirror.mirror.ipv4.single_path = 900_000;

@@ -6,7 +6,7 @@ use super::{line, or_dash, parts};
 use crate::terminal::table::{bytes, count, lay_out, signed};
 use manylane_api::accelerate::{
     AcceleratedLedger, AcceleratedPort, AcceleratorConfig, LeaseStatus, MirrorStatus,
-    MirroredNeighbour, PassedStatus, ReasonStatus, RouteCounts, Why,
+    MirroredNeighbour, PassedStatus, ReasonStatus, RouteCounts, WaitStatus, Why,
 };
 
 pub(crate) fn ports(ports: &[AcceleratedPort]) -> String {
@@ -252,6 +252,16 @@ fn troubles(answer: &MirrorStatus) -> String {
     }
     if let Some(trouble) = &answer.grace_error {
         lines += &format!("The programs could not be waited for: {trouble}.\n");
+    }
+    for WaitStatus { activity, meaning, longest_ms, lapses } in &answer.waits {
+        let lapsed = match *lapses {
+            0 => String::new(),
+            lapses => format!("; the lease lapsed {} by that", times(lapses)),
+        };
+        lines += &format!(
+            "Waited for ({activity}): {meaning}, {} ms at most{lapsed}.\n",
+            count(*longest_ms)
+        );
     }
     lines
 }

@@ -4,6 +4,7 @@ use manylane_io::sysctl;
 use manylane_net::transit::Multipath;
 
 use super::Thread;
+use crate::accelerator::waits::Activity;
 use crate::accelerator::{TierChoice, tables, tier_reasons, tiers};
 
 impl Thread {
@@ -15,6 +16,7 @@ impl Thread {
 
     /// Asks the gate, and lets pass what may.
     pub(super) fn judge(&mut self) {
+        let before = self.published.enter(Activity::Gate);
         let kernel = tables::known(&self.mirror);
         let bypass = self.published.options.bypass;
         let standings = self.gate.evaluate(&kernel, &self.ports.names(), bypass);
@@ -38,6 +40,7 @@ impl Thread {
             port.egress = may && standing.is_some_and(|one| one.is_egress);
         }
         // What was heard while it looked is judged again, before anything passes.
+        self.published.enter(before);
         if self.gate.changed() {
             self.close();
             return;
@@ -45,14 +48,17 @@ impl Thread {
         self.mirror.tables_mut().set_multipath(multipath());
         self.ports.write(&mut self.mirror, self.tiers.driver());
         self.stamp();
+        self.published.enter(Activity::Programs);
         self.ports.attach(&self.fast);
         self.tiers.attach(&self.fast, &mut self.ports.list);
+        self.published.enter(before);
         self.log_changes();
     }
 
     /// Takes ports into the driver's and the workers' tier where the time has come, and out of it where a device
     /// refuses frames.
     pub(super) fn update_tiers(&mut self) {
+        let before = self.published.enter(Activity::Statistics);
         let Thread { tiers, ports, netlink, mirror, fast, .. } = self;
         let is_other =
             tiers.check_failures(&mut ports.list) | tiers.receive_reports(&mut ports.list);
@@ -64,6 +70,7 @@ impl Thread {
         if tiers.open_and_close_sockets(fast, &mut ports.list) | is_moved | is_other {
             self.log_changes();
         }
+        self.published.enter(before);
     }
 
     /// Sets the tier of a port. `None` if no port has this name, else what speaks against that tier, if anything does.

@@ -6,6 +6,7 @@ use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::Event;
 
 use super::{Thread, stamp};
+use crate::accelerator::waits::Activity;
 use crate::accelerator::{AccelerateError, tables};
 use crate::mirror::{self, Dump};
 
@@ -40,6 +41,7 @@ impl Thread {
 
     /// A dump of the kernel's tables, and the events read meanwhile. Steps continue meanwhile.
     fn dump(&mut self) -> Result<(Dump, Vec<Event>), AccelerateError> {
+        let before = self.published.enter(Activity::Dump);
         // A socket of its own: two answers cannot be read at a time.
         let mut netlink = Netlink::open().map_err(AccelerateError::Netlink)?;
         self.heard = Some(Vec::new());
@@ -49,6 +51,7 @@ impl Thread {
                 stepped = self.step().map(drop);
             }
         });
+        self.published.enter(before);
         let heard = self.heard.take().unwrap_or_default();
         stepped?;
         Ok((dump.map_err(AccelerateError::Netlink)?, heard))

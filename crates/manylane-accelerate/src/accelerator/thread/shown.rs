@@ -91,6 +91,7 @@ impl Thread {
             confirmations: self.counts.confirmations,
             grace_periods,
             grace_error,
+            waits: Vec::new(),
             mirror: self.mirror.status(now()),
         }
     }

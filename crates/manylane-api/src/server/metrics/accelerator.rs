@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Column, Labels, Page, labels, parts, seconds, single};
-use crate::accelerate::{Accelerated, AcceleratedPort, MirrorStatus, RouteCounts};
+use crate::accelerate::{Accelerated, AcceleratedPort, MirrorStatus, RouteCounts, WaitStatus};
 
 /// Writes all of it.
 pub(in crate::server) fn write(
@@ -169,6 +169,14 @@ fn mirror(status: Option<MirrorStatus>, page: &mut Page<'_>) -> fmt::Result {
     let time = |value: fn(&MirrorStatus) -> f64| {
         all.iter().map(move |status| (Labels::new(), value(status)))
     };
+    let waits = || all.iter().flat_map(|status| &status.waits);
+    let of = |wait: &WaitStatus| labels([("activity", wait.activity.as_str())]);
+    let help =
+        "Times that the lease lapsed, by what the mirror's thread did instead of prolonging it.";
+    page.counter("mirror_lapses", "", help, waits().map(|wait| (of(wait), wait.lapses)))?;
+    let help = "The longest time that the mirror's thread took for one activity at once.";
+    let longest = waits().map(|wait| (of(wait), wait.longest_ms as f64 / 1e3));
+    page.gauge("mirror_wait_max", "seconds", help, longest)?;
     let help = "Since the tables were last verified to be as the kernel's.";
     page.gauge("mirror_age", "seconds", help, time(|status| status.verified_ms_ago as f64 / 1e3))?;
     let help = "How long the oldest waiting edit has waited.";
