@@ -57,7 +57,7 @@ use super::reclaim::Reclaim;
 use super::tiers::Tiers;
 use super::waits::Activity;
 use super::{AccelerateError, tables};
-use crate::gate::{Gate, Standing};
+use crate::gate::{self, Gate, Poller, Standing};
 use crate::mirror::Mirror;
 use crate::programs::{IngressProgram, Ticks};
 
@@ -72,6 +72,7 @@ pub(super) struct Thread {
     ticks: Ticks,
     watch: Watch,
     gate: Gate,
+    poller: Poller,
     pub(super) netlink: Netlink,
     doorbell: Arc<EventFd>,
     questions: QuestionQueue<Thread>,
@@ -164,6 +165,9 @@ impl Thread {
         let is_time = Instant::now() >= self.next_confirm;
         if !self.todo.read && (self.todo.resync || (self.todo.confirm && is_time)) {
             self.read_all()?;
+        }
+        if self.gate.poll(&mut self.poller) {
+            self.close();
         }
         if Instant::now() >= self.next_poll {
             self.poll_devices();
@@ -278,13 +282,11 @@ impl Thread {
     /// What is done once a second: what sends no notification, neighbours, interfaces that were refused.
     fn poll_devices(&mut self) {
         self.next_poll = Instant::now() + POLL;
-        let before = self.published.enter(Activity::Gate);
+        let interfaces = self.ports.names();
         let kernel = tables::known(&self.mirror);
-        if self.gate.poll(&kernel, &self.ports.names()) {
-            self.close();
-        }
+        self.poller.request(|| gate::links(&kernel, &interfaces).into_iter().cloned().collect());
         self.todo.judge |= self.trouble.is_some();
-        self.published.enter(Activity::Neighbours);
+        let before = self.published.enter(Activity::Neighbours);
         for (link, address) in self.mirror.to_confirm(now()) {
             // A neighbour that has gone meanwhile is not queried again.
             let _ = self.netlink.resolve_neighbour(link, address);

@@ -10,7 +10,7 @@
 //! | events     | sockets, not locks; a flood ends a look at its bound                               |
 //! | tables     | nothing: plain stores; grace periods are the reclaim thread's                      |
 //! | dump       | the lock, for each part of the kernel's tables; steps are taken in between         |
-//! | gate       | the lock, for qdiscs, filters, programs, features; nftables' mutex                 |
+//! | gate       | the lock, for qdiscs, filters, programs, features; nftables' mutex. Only after a change, while the kernel forwards: what is looked at each second is the poller thread's (`gate/poller.rs`) |
 //! | programs   | the lock, to attach and detach; grace periods of the kernel, resets of a driver    |
 //! | statistics | the lock                                                                           |
 //! | neighbours | the lock                                                                           |

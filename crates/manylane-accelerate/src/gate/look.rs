@@ -17,7 +17,7 @@ use super::{Facts, Gate, GateError, Kernel, Offloads, Program, Programs};
 use crate::mirror::refused_rules;
 
 /// The links of these names, those that are there.
-pub(super) fn links<'k>(kernel: &'k Kernel, interfaces: &[String]) -> Vec<&'k Link> {
+pub(crate) fn links<'k>(kernel: &'k Kernel, interfaces: &[String]) -> Vec<&'k Link> {
     interfaces.iter().filter_map(|name| kernel.link(name)).collect()
 }
 

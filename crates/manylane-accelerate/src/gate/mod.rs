@@ -39,6 +39,7 @@ mod facts;
 mod judge;
 mod look;
 mod netfilter;
+mod poller;
 mod reason;
 #[cfg(test)]
 mod tests;
@@ -51,8 +52,9 @@ use manylane_io::netlink::{Notices, XdpFeatures, nftables, traffic, xfrm};
 pub use error::GateError;
 pub use facts::{Facts, Kernel, Offloads, Program};
 pub use judge::judge;
-pub(crate) use look::encapsulated;
 pub use look::programs_of_others;
+pub(crate) use look::{encapsulated, links};
+pub(crate) use poller::Poller;
 pub use reason::{About, Bypass, Concerns, DriverStanding, Reason, Standing, Tier, UnknownBypass};
 
 /// Finds foreign BPF programs at tcx ingress of the device of this number and name.
@@ -96,10 +98,10 @@ impl Gate {
             .fold(false, |changed, notices| notices.drain().unwrap_or(true) | changed)
     }
 
-    /// Looks at what sends no notification: whether it is other than at the last evaluation. For once a second.
-    pub fn poll(&mut self, kernel: &Kernel, interfaces: &[String]) -> bool {
-        let polled = look::polled(&mut self.programs, &look::links(kernel, interfaces));
-        self.polled.as_ref() != Some(&polled)
+    /// Whether what sends no notification is other than at the last evaluation, by a look of `poller` that is over: one
+    /// that began before that evaluation may say so without cause.
+    pub(crate) fn poll(&self, poller: &mut Poller) -> bool {
+        poller.seen().is_some_and(|seen| self.polled.as_ref() != Some(&seen))
     }
 
     /// Looks at everything, and judges each interface that is there, in this order.

@@ -16,7 +16,7 @@ mod driver;
 const ETH0: u32 = 2;
 const ETH1: u32 = 3;
 
-fn link(index: u32, name: &str) -> Link {
+pub(super) fn link(index: u32, name: &str) -> Link {
     Link {
         index,
         name: name.into(),

@@ -23,7 +23,7 @@ use crate::accelerator::reclaim::Reclaim;
 use crate::accelerator::sockets::WorkerContext;
 use crate::accelerator::tiers::Tiers;
 use crate::accelerator::{AccelerateError, Options, ledger, refused, tables, worker_options};
-use crate::gate::{Gate, programs_of_others};
+use crate::gate::{Gate, Poller, programs_of_others};
 use crate::mirror::{self, Mirror};
 use crate::programs::{IngressProgram, Ticks};
 
@@ -47,7 +47,9 @@ impl Thread {
         }
         let mut ports = Ports::new(&options, locks);
         ports.lock(&links).map_err(AccelerateError::InterfaceLock)?;
-        let mut thread = Thread::build(options, ports, doorbell, (watch, gate, netlink))?;
+        let poller = Poller::start(programs_of_others(), doorbell.clone());
+        let poller = poller.map_err(refused("a thread"))?;
+        let mut thread = Thread::build(options, ports, doorbell, (watch, gate, poller, netlink))?;
         // The first turn reads all, the next ones hear what was said meanwhile: then the tables are true, and the
         // gate can judge.
         while thread.lease.renewals() == 0 || thread.todo.judge {
@@ -63,7 +65,7 @@ impl Thread {
         options: Options,
         ports: Ports,
         doorbell: Arc<EventFd>,
-        (watch, gate, netlink): (Watch, Gate, Netlink),
+        (watch, gate, poller, netlink): (Watch, Gate, Poller, Netlink),
     ) -> Result<Thread, AccelerateError> {
         // One place for the programs' proxy, one for the API's `why`,
         // and one for each worker.
@@ -117,6 +119,7 @@ impl Thread {
             ticks,
             watch,
             gate,
+            poller,
             netlink,
             doorbell,
             questions,
