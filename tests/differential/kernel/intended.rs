@@ -57,16 +57,17 @@ pub const INTENDED: &[Row] = &[
         },
     },
     Row {
-        reason: "Linux takes and forwards jumbograms (RFC 2675), also such as lack their option; to manylane \
-                 they are packets without payload",
+        reason: "Linux forwards packets whose hop-by-hop options have no jumbogram's length where their header \
+                 has none; RFC 2675 §3 notifies the sender",
         explains: |case, difference| {
-            // The length is 0, and hop-by-hop options come first.
-            let is_jumbo = case.shot.frame.get(14 + 4..14 + 7) == Some(&[0, 0, 0]);
+            // The length is 0, hop-by-hop options come first, and a jumbogram's is not the first of them.
+            let frame = &case.shot.frame;
             v6(case).is_some()
-                && is_jumbo
-                && (did(difference) == Some((Did::Said(2, 0), Did::Passed))
+                && frame.get(14 + 4..14 + 7) == Some(&[0, 0, 0])
+                && frame.get(56) != Some(&0xc2)
+                && (ours_is(difference, Did::Said(4, 0))
                     || ours_is(difference, Did::Nothing)
-                    || matches!(field(difference), Some(("payload", ..))))
+                    || case.ours_did() == Did::Said(4, 0) && field(difference).is_some())
         },
     },
     Row {

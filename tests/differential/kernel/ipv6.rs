@@ -83,8 +83,10 @@ const ODDITIES: &[Oddity] = &[
         }
         None
     }),
-    ("options and no payload length, as a jumbogram has", |packet, _, _| {
-        packet.extensions.insert(0, (HOP_BY_HOP, vec![0, 1, 4, 0, 0, 0, 0]));
+    ("options and no payload length, as a jumbogram has", |packet, random, _| {
+        let options: &[[u8; 7]] =
+            &[[0, 1, 4, 0, 0, 0, 0], [0, 0xc2, 4, 0, 0, 0, 48], [0, 0xc2, 4, 0, 1, 0, 0]];
+        packet.extensions.insert(0, (HOP_BY_HOP, random.pick(options).to_vec()));
         Some(|bytes, _| bytes[4..6].fill(0))
     }),
     ("an odd code of ICMP", |packet, random, _| {

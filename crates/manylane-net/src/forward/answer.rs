@@ -128,8 +128,9 @@ impl Forwarder {
         }
         let source = self.error_source_ipv6(turn.guard, frame)?;
         self.errors.take();
-        let packet_len = 40 + usize::from(u16::from_be_bytes([packet[4], packet[5]]));
-        let packet_len = packet_len.min(len);
+        let view = ipv6::View::front(packet, len)?;
+        let packet_len = ipv6::HEADER_LEN + usize::from(view.payload_len());
+        let packet_len = if view.lacks_length() { len } else { packet_len.min(len) };
         self.quote(turn.pool, frame, icmp::quote_len_v6(packet_len), icmp::ERROR_HEADROOM_V6)?;
         let buf = self.region.bytes_mut(frame);
         icmp::emit_v6_error(&mut buf[LINK_HEADER..], kind, source)?;

@@ -241,7 +241,7 @@ fn fast_path_ipv6(Packet { bytes, is_chained, .. }: Packet<'_>, ours: u64) -> Op
         return None;
     }
     let payload_len = usize::from(u16::from_be_bytes([head[18], head[19]]));
-    let fits = payload_len <= bytes.len() - 54;
+    let fits = payload_len.wrapping_sub(1) < bytes.len() - 54; // Without payload, it may be a jumbogram.
     let lives = head[21] > 1;
     let (upper, lower) = (word8(head, 38).swap_bytes(), word8(head, 46).swap_bytes());
     let routable = is_routable(head[22]) & is_routable((upper >> 56) as u8);

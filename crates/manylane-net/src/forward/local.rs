@@ -134,9 +134,9 @@ impl Forwarder {
         let reason = DropReason::LocalInvalid;
         let kind = match wrong {
             ipv6::Objection::Silent => return Verdict::drop(reason),
-            ipv6::Objection::Routing { pointer } | ipv6::Objection::Fragment { pointer } => {
-                ErrorKind::ParameterProblem { pointer }
-            }
+            ipv6::Objection::Routing { pointer }
+            | ipv6::Objection::Length { pointer }
+            | ipv6::Objection::Fragment { pointer } => ErrorKind::ParameterProblem { pointer },
             ipv6::Objection::Incomplete => ErrorKind::IncompleteHeaders,
             ipv6::Objection::NextHeader { pointer } => ErrorKind::ProtocolUnreachable { pointer },
             ipv6::Objection::Option { pointer, of_groups } => {

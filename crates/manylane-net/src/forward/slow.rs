@@ -150,6 +150,17 @@ impl Forwarder {
             return Considered::Drop(DropReason::Ipv6HeaderInvalid);
         };
         let (source, destination) = (view.source(), view.destination());
+        if let Some(wrong) = view.length_objection()
+            && !ipv6::is_martian_destination(destination)
+        {
+            return match wrong {
+                ipv6::Objection::Length { pointer } => {
+                    let kind = ErrorKind::ParameterProblem { pointer };
+                    Considered::Error(kind, DropReason::Ipv6HeaderInvalid)
+                }
+                _ => Considered::Drop(DropReason::Ipv6HeaderInvalid),
+            };
+        }
         if destination.is_multicast() {
             // What we listen to is for us; the rest would have to be routed.
             return if self.port(ingress).listens_to(destination) {

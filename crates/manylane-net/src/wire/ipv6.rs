@@ -57,8 +57,8 @@ impl Chain {
 }
 
 impl<'a> View<'a> {
-    /// The packet in `bytes`, cut to its payload length. Jumbograms (RFC 2675) are packets without
-    /// payload here.
+    /// The packet in `bytes`, cut to its payload length. A packet that [lacks a length](View::lacks_length) is one
+    /// without payload here.
     #[inline]
     pub fn checked(bytes: &'a [u8]) -> Option<View<'a>> {
         let header: &[u8; HEADER_LEN] = bytes.first_chunk()?;
@@ -73,11 +73,13 @@ impl<'a> View<'a> {
         View::quoted(bytes).filter(|view| HEADER_LEN + usize::from(view.payload_len()) <= len)
     }
 
-    /// As [`View::checked`], for a packet quoted in an ICMP error: its end may be missing.
+    /// As [`View::checked`], for a packet quoted in an ICMP error: its end may be missing. A packet that [lacks a
+    /// length](View::lacks_length) ends where `bytes` do.
     #[inline]
     pub fn quoted(bytes: &'a [u8]) -> Option<View<'a>> {
         let header: &[u8; HEADER_LEN] = bytes.first_chunk()?;
         let end = HEADER_LEN + usize::from(be16(header[4], header[5]));
+        let end = if lacks_length(header) { bytes.len() } else { end };
         View::cut(header, bytes.get(..end).unwrap_or(bytes))
     }
 
@@ -109,6 +111,13 @@ impl<'a> View<'a> {
     #[inline]
     pub fn payload_len(&self) -> u16 {
         be16(self.header[4], self.header[5])
+    }
+
+    /// Whether the header counts no payload although hop-by-hop options follow: a jumbogram, whose length is in
+    /// one of them, or a packet of no length at all (RFC 2675 §3).
+    #[inline]
+    pub fn lacks_length(&self) -> bool {
+        lacks_length(self.header)
     }
 
     /// What follows the fixed header ([`super::protocol`]); not yet the transport.
@@ -148,6 +157,11 @@ impl<'a> View<'a> {
         let protocol = self.next_header();
         if is_extension(protocol) { walk(self.packet, protocol) } else { direct(protocol) }
     }
+}
+
+#[inline(always)]
+fn lacks_length(header: &[u8; HEADER_LEN]) -> bool {
+    header[4..7] == [0, 0, protocol::HOP_BY_HOP]
 }
 
 #[inline(always)]
@@ -378,6 +392,32 @@ mod tests {
         let mut bytes = packet(UDP, &[&[1; 8]]);
         bytes.extend([0xaa; 6]);
         assert_eq!(View::checked(&bytes).unwrap().payload(), &[1; 8]);
+    }
+
+    #[test]
+    fn a_packet_that_lacks_a_length_is_objected_to() {
+        let silent = Some(Objection::Silent);
+        let length = |pointer| Some(Objection::Length { pointer });
+        let jumbo = |len: u32| [&[0xc2, 4], &len.to_be_bytes()[..]].concat();
+        for (what, list, expected) in [
+            ("a length in the option that the header could have", jumbo(65_535), length(44)),
+            ("behind padding", [&[0, 0, 1, 4, 0, 0, 0, 0], &jumbo(8)[..]].concat(), length(52)),
+            ("more than any frame holds", jumbo(65_536), silent),
+            ("an option of another length", vec![0xc2, 3, 0, 0, 0, 0], silent),
+            ("an option that is cut", vec![0, 0, 0, 0, 0xc2, 4], silent),
+            ("no such option", vec![1, 4, 0, 0, 0, 0], length(4)),
+            ("options that lead out of their header", vec![5, 200, 0, 0, 0, 0], length(4)),
+        ] {
+            let mut bytes = packet(HOP_BY_HOP, &[&options(UDP, &list), &[0; 8]]);
+            assert_eq!(View::checked(&bytes).unwrap().length_objection(), None, "{what}: counted");
+            bytes[4..6].fill(0);
+            assert_eq!(View::quoted(&bytes).unwrap().length_objection(), expected, "{what}");
+            assert_eq!(View::quoted(&bytes).unwrap().packet(), bytes, "{what}: cut");
+        }
+        let bare = packet(HOP_BY_HOP, &[]);
+        assert_eq!(View::quoted(&bare).unwrap().length_objection(), silent, "no options");
+        let none = packet(UDP, &[]);
+        assert_eq!(View::quoted(&none).unwrap().length_objection(), None, "no payload");
     }
 
     /// The order RFC 8200 §4.1 recommends, all at once.

@@ -202,6 +202,12 @@ fn behind_them(packet: V6, first: u8, headers: &[u8]) -> Vec<u8> {
     V6 { next_header: first, payload: [headers, &packet.payload].concat(), ..packet }.frame()
 }
 
+/// Hop-by-hop options in front of UDP, and a header that counts neither (RFC 2675 §2).
+fn without_length(to: &str, options: &[u8; 6]) -> Vec<u8> {
+    let header = [&[protocol::UDP, 0], &options[..]].concat();
+    with(with(behind(to, protocol::HOP_BY_HOP, &header), 18, 0), 19, 0)
+}
+
 /// A header of options in front of UDP: one option of this type, and padding.
 fn option(kind: u8) -> [u8; 8] {
     [protocol::UDP, 0, kind, 2, 0, 0, 1, 0]
@@ -229,6 +235,8 @@ fn ipv6_is_routed_by_its_sections() {
     let route = |kind, left| [protocol::UDP, 0, kind, left, 0, 0, 0, 0];
     let hidden = [[HOP_BY_HOP, 0, 1, 4, 0, 0, 0, 0], [protocol::UDP, 0, 1, 4, 0, 0, 0, 0]].concat();
     let many = [DESTINATION_OPTIONS, 0, 1, 4, 0, 0, 0, 0].repeat(9);
+    let jumbo = |len: u32| [&[0xc2, 4], &len.to_be_bytes()[..]].concat().try_into().unwrap();
+    let bad_length = |pointer| IsTold(Ipv6HeaderInvalid, 4, 0, pointer);
     let no_service = |kind, code, word| IsTold(LocalNoService, kind, code, word);
     let ping = V6::ping("2001:db8:a::7", ours);
     let invalid = |code, pointer| IsTold(LocalInvalid, 4, code, pointer);
@@ -262,6 +270,12 @@ fn ipv6_is_routed_by_its_sections() {
         ("8200 §4.2", "an option that leads out of its header", behind(ours, DESTINATION_OPTIONS, &[protocol::UDP, 0, 1, 5, 0, 0, 0, 0]), Ends(LocalInvalid)),
         ("4443 §4.2", "an echo request behind options", behind_them(ping.clone(), DESTINATION_OPTIONS, &[protocol::ICMPV6, 0, 1, 4, 0, 0, 0, 0]), IsAnswered),
         ("4443 §4.2", "an echo request in one piece", behind_them(ping, FRAGMENT, &[protocol::ICMPV6, 0, 0, 0, 0, 0, 0, 1]), IsAnswered),
+        ("2675 §3", "a jumbogram of a length that needs none", without_length(FAR6, &jumbo(65_535)), bad_length(44)),
+        ("2675 §3", "the same for us", without_length(ours, &jumbo(26)), bad_length(44)),
+        ("2675 §3", "a jumbogram that has lost its end", without_length(FAR6, &jumbo(65_536)), Ends(Ipv6HeaderInvalid)),
+        ("2675 §3", "options without a length", without_length(FAR6, &[1, 4, 0, 0, 0, 0]), bad_length(4)),
+        ("2675 §3", "the same to a group", without_length("ff0e::1", &[1, 4, 0, 0, 0, 0]), Ends(Ipv6HeaderInvalid)),
+        ("8200 §4.7", "no payload, and none named", V6 { next_header: NO_NEXT_HEADER, payload: vec![], ..V6::udp(FAR6, 0) }.frame(), Passes),
         ("5095 §3", "a source route", behind(ours, ROUTING, &route(0, 1)), invalid(0, 42)),
         ("8200 §4.7", "nothing", of(NO_NEXT_HEADER), Ends(LocalNoService)),
         ("8200 §5", "too large", V6::udp(FAR6, 1233).frame(), IsTold(TooBig, 2, 0, 1280)),
@@ -294,6 +308,16 @@ fn ipv6_is_routed_by_its_sections() {
         ("4291 §2.7", "to a group of this node", to6("ff01::1"), Ends(MulticastNotRouted)),
         ("6890 §2.2.3", "from a mapped address", from6("::ffff:192.0.2.1", FAR6), Ends(MartianSource)),
     ]);
+}
+
+/// No byte of such a packet leaves but in the error's quotation, which has all of it.
+#[test]
+fn a_packet_without_a_length_is_quoted_whole() {
+    let mut bed = Bed::new();
+    let frame = without_length(FAR6, &[0xc2, 4, 0, 0, 0, 26]);
+    let outcome = bed.judge(0, &frame);
+    assert_eq!(outcome.origin, Origin::Error(Ipv6HeaderInvalid));
+    assert_eq!(outcome.bytes[14 + 40 + 8..], frame[14..]);
 }
 
 fn solicitation() -> Vec<u8> {

@@ -23,6 +23,11 @@ pub enum Objection {
         /// Also of a packet to a group.
         of_groups: bool,
     },
+    /// No length, or a length in a jumbogram's option that the fixed header could have counted (RFC 2675 §3).
+    Length {
+        /// Where the field is that says so, counted from the start of the packet.
+        pointer: u32,
+    },
     /// A fragment that belongs into no packet: it is not the last, and no multiple of eight bytes, or ends
     /// behind the longest packet (RFC 8200 §4.5).
     Fragment {
@@ -40,6 +45,23 @@ pub enum Objection {
 }
 
 impl View<'_> {
+    /// What is wrong with a packet that [lacks a length](View::lacks_length), for every node on its way: no frame
+    /// holds a jumbogram, so one that is here has lost its end ([`Objection::Silent`]) or is none.
+    pub fn length_objection(&self) -> Option<Objection> {
+        if !self.lacks_length() {
+            return None;
+        }
+        let len = self.payload.get(1).map_or(0, |&len| (usize::from(len) + 1) * 8);
+        let Some(options) = self.payload.get(2..len) else { return Some(Objection::Silent) };
+        let Some(place) = find_option(options, JUMBO_PAYLOAD) else {
+            return Some(Objection::Length { pointer: PAYLOAD_LEN_AT });
+        };
+        let &[_, 4, a, b, c, d, ..] = &options[place..] else { return Some(Objection::Silent) };
+        let is_short = u32::from_be_bytes([a, b, c, d]) <= u16::MAX.into();
+        let pointer = (HEADER_LEN + 2 + place + 2) as u32;
+        Some(if is_short { Objection::Length { pointer } } else { Objection::Silent })
+    }
+
     /// What is wrong with the extension headers in front of the transport, for the node that the packet
     /// is for. A chain that leads out of the packet is [`Chain::Malformed`](super::Chain::Malformed), and not objected to here.
     pub fn objection(&self) -> Option<Objection> {
@@ -127,11 +149,23 @@ impl View<'_> {
     }
 }
 
+/// Where the first option of this type begins.
+fn find_option(options: &[u8], kind: u8) -> Option<usize> {
+    let mut at = 0;
+    for _ in 0..OPTIONS_MAX {
+        match *options.get(at..)? {
+            [this, ..] if this == kind => return Some(at),
+            [PAD_1, ..] => at += 1,
+            [_, len, ..] => at += 2 + usize::from(len),
+            _ => return None,
+        }
+    }
+    None
+}
+
 /// What an option that is not known says of itself, by its two high bits, in the options that end with
 /// `packet` and begin at `at` (RFC 8200 §4.2).
 fn option_objection(packet: &[u8], mut at: usize) -> Option<Objection> {
-    const PAD_1: u8 = 0;
-
     for _ in 0..OPTIONS_MAX {
         let Some(&kind) = packet.get(at) else { break };
         if kind == PAD_1 {
@@ -149,6 +183,12 @@ fn option_objection(packet: &[u8], mut at: usize) -> Option<Objection> {
     }
     if at == packet.len() { None } else { Some(Objection::Silent) }
 }
+
+/// A byte of padding, which has no length (RFC 8200 §4.2).
+const PAD_1: u8 = 0;
+
+/// The option with the length of a jumbogram (RFC 2675 §2).
+const JUMBO_PAYLOAD: u8 = 0xc2;
 
 /// Options of a header that a node looks at, single bytes of padding included (RFC 8504 §5.3 has it
 /// discard packets with more than eight others).
