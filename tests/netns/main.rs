@@ -10,6 +10,7 @@
 
 mod baseline;
 mod capture;
+mod carrier;
 mod config;
 mod demo;
 mod drivers;

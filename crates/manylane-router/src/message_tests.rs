@@ -8,6 +8,7 @@ use manylane_frame::RegionError;
 use manylane_frame::vocabulary::PortId;
 use manylane_io::interface::InterfaceError;
 use manylane_io::interface_lock::InterfaceLockError;
+use manylane_io::netlink::NetlinkError;
 use manylane_io::packet_ring::RingError;
 use manylane_io::port::{af_packet, af_xdp, pcap, tap};
 use manylane_io::privilege::PrivilegeError;
@@ -188,6 +189,11 @@ fn starts() {
             "choose fewer workers"
         )],
         Port: [(Port(too_large()), ["`wan`"], "raise the device's")],
+        Links: [(
+            Links(NetlinkError::Unavailable { source: said(EPERM) }),
+            ["netlink socket", "not permitted"],
+            "needs root"
+        )],
         Routing: [(Routing(own()), ["10.1.0.1"], "write another station's")],
         System: [(
             System { what: "signals", source: said(EPERM) },

@@ -290,6 +290,12 @@ impl Entry {
         }
     }
 
+    /// `Failed`, without a question: its link has no carrier.
+    pub(super) fn unreachable(&self, now: Duration) -> Entry {
+        let failed = Entry { mac: None, is_router: false, ..self.enter(State::Failed, now) };
+        Entry { refusing: true, deadline: Some(now), ..failed }
+    }
+
     fn seen_by_workers(&self) -> (AdjacencyState, Option<[u8; 6]>) {
         (self.adjacency_state(), self.mac)
     }

@@ -14,6 +14,8 @@
 //! what keeps known neighbours alive: the use of a stale one, and a few answers a second of each that has a
 //! slot (`forward::Forwarder::urgent_events`). What else answers, unasked, shares the places of the scan.
 
+mod carrier;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -175,6 +177,8 @@ pub struct Table {
     places: usize,
     /// Where no address of ours may ask yet: port, and whether IPv6.
     waiting: BTreeSet<(PortId, bool)>,
+    /// Ports without a carrier.
+    down: BTreeSet<PortId>,
     random: u64,
     counts: TableCounts,
 }
@@ -221,6 +225,7 @@ impl Table {
             bucket: Bucket::new(config.questions_per_second, config.questions_burst),
             places: usize::MAX,
             waiting: BTreeSet::new(),
+            down: BTreeSet::new(),
             random: config.seed,
             counts: TableCounts::default(),
             config,
@@ -476,6 +481,9 @@ impl Table {
 
     fn timer(&self, slot: u32) -> Option<(Timer, Duration, u32)> {
         let entry = self.entry(slot)?;
+        if self.down.contains(&entry.key.port) {
+            return None;
+        }
         let timing = &self.config.timing;
         let timer = match entry.state {
             State::Incomplete if entry.asked < timing.multicast_max => Timer::Search,
@@ -571,7 +579,11 @@ impl Table {
 
     fn publish(&self, slot: u32) -> Action {
         let entry = self.entry(slot).expect("only a taken slot is published");
-        Action::Publish { slot, key: entry.key, state: entry.adjacency_state(), mac: entry.mac }
+        let (state, mac) = match self.down.contains(&entry.key.port) {
+            false => (entry.adjacency_state(), entry.mac),
+            true => (AdjacencyState::Failed, None),
+        };
+        Action::Publish { slot, key: entry.key, state, mac }
     }
 
     fn keys_of(&self, port: PortId) -> Vec<Key> {

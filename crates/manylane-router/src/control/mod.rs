@@ -3,9 +3,10 @@
 //! The control thread owns the writer's side of every table ([`routing`]): it applies what the workers
 //! report, lets timers pass, publishes, and retires what was replaced. The control thread waits for no other thread and
 //! no other thread waits for it (`thread.rs`). `worker_threads` has the workers' threads, `closing` the one in which
-//! ports are closed. [`daemon`] puts the whole together and takes it apart again; [`choose`] and [`frames`] decide
+//! ports are closed, and `carriers` what the control thread hears of links. [`daemon`] puts the whole together and takes it apart again; [`choose`] and [`frames`] decide
 //! about drivers and memory before, and [`status`] is what the API shows.
 
+mod carriers;
 pub mod choose;
 mod closing;
 pub mod daemon;

@@ -13,6 +13,7 @@
 //! | File             | Holds                                                                     |
 //! |------------------|---------------------------------------------------------------------------|
 //! | `build.rs`       | all tables, in memory of their own                                        |
+//! | `carrier.rs`     | ports without a carrier: routes by them rest until it is back             |
 //! | `connected.rs`   | what the addresses of ports mean, and which stations are on a link        |
 //! | `routes.rs`      | routes: entered, changed, removed, listed, looked up                      |
 //! | `groups.rs`      | routes by several next hops                                               |
@@ -25,6 +26,7 @@
 //! These files may use the configuration and the crates below this one; nothing else of `control`.
 
 mod build;
+mod carrier;
 mod connected;
 mod edit;
 mod error;
@@ -88,6 +90,12 @@ pub struct Routing {
     removed: Vec<bool>,
     /// Routes of removed ports that are still there.
     going: Vec<Going>,
+    /// By port: whether it has no carrier.
+    down: Vec<bool>,
+    /// Routes that only lead to ports without a carrier: what each leads to when it is back.
+    idle: BTreeMap<IpPrefix, NextHopId>,
+    /// Whether the FIB lacks an edit of those.
+    is_idle_unsettled: bool,
     given_up: u64,
     actions: Vec<Action>,
     /// Our own addresses, where others may have them.
@@ -200,6 +208,7 @@ impl Routing {
         self.ipv6.reclaim();
         self.free_slots();
         self.remove_routes(effects);
+        self.settle_idle(effects);
         // Each stays aside until it is done: the edit of a neighbour's new slot looks whether its old one waits.
         let waiting: Vec<Action> = self.waiting.values().copied().collect();
         for action in waiting {
@@ -239,6 +248,7 @@ impl Routing {
     /// When to call [`Routing::tick`] next, if nothing is reported before.
     pub fn deadline(&self, now: Duration) -> Option<Duration> {
         let waits = !self.going.is_empty()
+            || self.is_idle_unsettled
             || !self.waiting.is_empty()
             || self.neighbours.needs_places()
             || self.own.needs_places();

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use manylane_io::poll;
 use manylane_net::neighbour::{Key, Report};
@@ -9,6 +10,7 @@ use manylane_net::wire::ethernet::Mac;
 use manylane_sync::ring::{Consumer, Producer};
 use manylane_sync::words::Words;
 
+use super::carriers::Carriers;
 use super::closing::Closing;
 use super::daemon::say;
 use super::open::Bell;
@@ -34,6 +36,8 @@ pub(super) struct Control {
     /// The workers', by which load is measured.
     pub stats: Vec<StatsReader>,
     pub sockets: Sockets,
+    /// Which ports have a carrier, if any has a device.
+    pub carriers: Option<Carriers>,
 }
 
 /// The control thread's end of what it shares with one worker.
@@ -59,6 +63,7 @@ impl Control {
                     }
                     link.reported.release();
                 }
+                follow_carriers(&mut self.carriers, &self.names, &mut routing, now, &mut effects);
                 routing.tick(now, &mut effects);
             }
             self.tell(&mut effects);
@@ -121,7 +126,9 @@ impl Control {
         let closed = self.sockets.tend().then(|| now + RETRY);
         let deadline = [deadline, rebalance, parting, closed].into_iter().flatten().min();
         let timeout = deadline.map(|deadline| deadline.saturating_sub(now));
-        let Control { routing, links, phase, bell, steering, closing, .. } = self;
+        let Control { routing, links, phase, bell, steering, closing, carriers, .. } = self;
+        let notices = carriers.as_ref().map(|carriers| carriers.notices().as_fd());
+        let awaited: Vec<_> = [bell.waker().as_fd()].into_iter().chain(notices).collect();
         bell.sleep(
             || {
                 phase.load(0) != RUN
@@ -131,9 +138,33 @@ impl Control {
                     || closing.has_panicked()
             },
             // The one failure is ENOMEM: then it turns instead of sleeping.
-            || poll::poll(&[bell.waker().as_fd()], timeout).is_ok(),
+            || poll::poll(&awaited, timeout).is_ok(),
         );
         bell.waker().drain();
+    }
+}
+
+/// Takes routes by ports out that have lost their carrier, and back in when they have it again.
+fn follow_carriers(
+    carriers: &mut Option<Carriers>,
+    names: &[String],
+    routing: &mut Routing,
+    now: Duration,
+    effects: &mut Effects,
+) {
+    let Some(watch) = carriers else { return };
+    let changes = watch.changes().unwrap_or_else(|error| {
+        say(&format!("{error}; from now on, routes stay when a port loses its carrier"));
+        *carriers = None;
+        Vec::new()
+    });
+    for (port, has_carrier) in changes {
+        routing.set_carrier(port, has_carrier, now, effects);
+        let name = &names[port.index()];
+        say(&match has_carrier {
+            false => format!("{name} has no carrier: routes by it are out until it has one"),
+            true => format!("{name} has a carrier again: routes by it are back"),
+        });
     }
 }
 

@@ -30,6 +30,7 @@ pub struct OwnTable {
     lost: Vec<bool>,
     timers: BTreeSet<(Duration, usize)>,
     standings: WordsMut<u32>,
+    mode: DuplicateDetection,
     bucket: Bucket,
     /// Packets that may be requested.
     places: usize,
@@ -79,6 +80,7 @@ impl OwnTable {
             conflicts: Vec::new(),
             lost: Vec::new(),
             timers: BTreeSet::new(),
+            mode,
             bucket: Bucket::new(SENDS_PER_SECOND, SENDS_BURST),
             places: usize::MAX,
             changed: BTreeSet::new(),
@@ -126,6 +128,21 @@ impl OwnTable {
             && self.bucket.take(now, 0)
         {
             self.step(at, OwnEvent::Timeout, now, actions);
+        }
+    }
+
+    /// Probes or announces the addresses of a port anew, as at the start: its carrier is back, and the link may be
+    /// another (RFC 5227 §2.1). One that another station had stays unused until its probes are over.
+    pub fn restart(&mut self, port: PortId, now: Duration, actions: &mut Vec<OwnAction>) {
+        for at in 0..self.keys.len() {
+            let key = self.keys[at];
+            if key.port != port {
+                continue;
+            }
+            let draw = self.draw();
+            let anew = super::first(key, self.mode, now, &OwnTiming::of(key.addr), draw);
+            let in_use = anew.in_use && self.addresses[at].in_use;
+            self.replace(at, OwnAddress { in_use, ..anew }, actions);
         }
     }
 
@@ -178,6 +195,22 @@ impl OwnTable {
             }
             self.places -= 1;
         }
+        self.replace(at, new, actions);
+        self.lost[at] &= !new.in_use;
+        if new.state == OwnState::Duplicate
+            && let Some(mac) = self.conflicts[at].last
+            && !std::mem::replace(&mut self.lost[at], true)
+        {
+            actions.push(OwnAction::Lost(new.key, mac));
+        }
+        actions.extend(sends.map(|sends| match sends {
+            Sends::Probe => OwnAction::Probe(new.key),
+            Sends::Announcement => OwnAction::Announce(new.key),
+        }));
+    }
+
+    fn replace(&mut self, at: usize, new: OwnAddress, actions: &mut Vec<OwnAction>) {
+        let old = self.addresses[at];
         if (new.state, new.in_use) != (old.state, old.in_use) {
             self.changed.insert(link_of(new.key));
         }
@@ -196,17 +229,6 @@ impl OwnTable {
                 OwnAction::Leave(new.key)
             });
         }
-        self.lost[at] &= !new.in_use;
-        if new.state == OwnState::Duplicate
-            && let Some(mac) = self.conflicts[at].last
-            && !std::mem::replace(&mut self.lost[at], true)
-        {
-            actions.push(OwnAction::Lost(new.key, mac));
-        }
-        actions.extend(sends.map(|sends| match sends {
-            Sends::Probe => OwnAction::Probe(new.key),
-            Sends::Announcement => OwnAction::Announce(new.key),
-        }));
     }
 
     /// From 0 to 1000.

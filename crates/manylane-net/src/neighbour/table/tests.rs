@@ -49,6 +49,55 @@ fn only_who_asks_for_us_enters_uninvited() {
     }
 }
 
+/// A next hop's neighbour is refused while its port has no carrier, and looked for when the carrier is back; a static
+/// one is used again; what no next hop needs is forgotten.
+#[test]
+fn a_port_without_a_carrier_has_no_neighbours() {
+    for family in ["10.0.0", "2001:db8:"] {
+        let host = |number: u16| {
+            let addr = format!("{family}{}{number}", if family.contains(':') { ":" } else { "." });
+            Key { port: HOST.port, addr: addr.parse().expect("an address") }
+        };
+        let (pinned, fixed, other) = (host(1), host(2), host(3));
+        let elsewhere = Key { port: PortId(9), ..pinned };
+        let mut table = Table::new(TableConfig::default());
+        let mut actions = Vec::new();
+        let [slot, far] = [pinned, elsewhere].map(|key| {
+            let slot = table.pin(key, at(0), &mut actions).expect("there is room");
+            handle(&mut table, answer(key, MAC), at(0));
+            slot
+        });
+        let kept = table.set(fixed, MAC, at(0), &mut actions).expect("there is room");
+        handle(&mut table, missing(other), at(0));
+        assert!([slot, kept, far].iter().all(|&slot| table.is_resolved(slot)));
+
+        let mut lost = Vec::new();
+        table.set_carrier(HOST.port, false, at(1), &mut lost);
+        let refused =
+            |slot, key| Action::Publish { slot, key, state: AdjacencyState::Failed, mac: None };
+        assert!(lost.contains(&refused(slot, pinned)) && lost.contains(&refused(kept, fixed)));
+        let is_forgotten = |it: &Action| matches!(it, Action::Remove { key, .. } if *key == other);
+        assert!(lost.len() == 3 && lost.iter().any(is_forgotten), "{lost:?}");
+        assert_eq!([slot, kept, far].map(|slot| table.is_resolved(slot)), [false, false, true]);
+        assert_eq!(state_of(&table, pinned), Some(State::Failed));
+        for now in 2..10 {
+            let of_port = |it: &Action| matches!(it, Action::Solicit { key, .. } if *key == pinned);
+            assert!(!tick(&mut table, at(now)).iter().any(of_port), "nobody can hear it");
+        }
+        lost.clear();
+        table.set_carrier(HOST.port, false, at(10), &mut lost);
+        assert_eq!(lost, [], "that is known");
+
+        let mut back = Vec::new();
+        table.set_carrier(HOST.port, true, at(11), &mut back);
+        let question = Action::Solicit { key: pinned, unicast: None };
+        assert!(back.contains(&question), "at once: {back:?}");
+        assert_eq!([slot, kept].map(|slot| table.is_resolved(slot)), [false, true]);
+        handle(&mut table, answer(pinned, MAC), at(11));
+        assert!(table.is_resolved(slot));
+    }
+}
+
 #[test]
 fn an_address_that_no_station_has_is_not_believed() {
     let mut table = Table::new(TableConfig::default());

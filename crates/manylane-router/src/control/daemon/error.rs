@@ -4,6 +4,7 @@ use std::io;
 
 use manylane_api::{BindError, ListenError};
 use manylane_frame::RegionError;
+use manylane_io::netlink::NetlinkError;
 use manylane_io::port::pcap::WriteError;
 use manylane_io::privilege::PrivilegeError;
 
@@ -22,6 +23,9 @@ pub enum StartError {
     /// A port did not open.
     #[error("{0}")]
     Port(#[source] PortError),
+    /// The links could not be watched.
+    #[error("{0}")]
+    Links(#[source] NetlinkError),
     /// The tables were refused.
     #[error("{0}")]
     Routing(#[source] RoutingError),

@@ -21,6 +21,7 @@ use manylane_sync::words::{Words, WordsMut};
 
 use super::{Daemon, StartError, Threads, bell, lock, spawn, write};
 use crate::config::{Config, StaticNeighbour, interfaces};
+use crate::control::carriers::Carriers;
 use crate::control::choose::choose;
 use crate::control::closing::Closing;
 use crate::control::frames::Budget;
@@ -102,7 +103,9 @@ impl Daemon {
             clock,
         };
         let started = parts.config.workers.started;
-        let (mut daemon, control) = parts.assemble(edited);
+        let carriers = Carriers::watch(&parts.config).map_err(StartError::Links)?;
+        let (mut daemon, mut control) = parts.assemble(edited);
+        control.carriers = carriers;
         privileges.map_or(Ok(()), Privileges::narrow).map_err(StartError::Privilege)?;
         daemon.begin(writers, control, effects, alive)?;
         let begun = lock(&daemon.steering).start_workers(threads, started);
@@ -351,6 +354,7 @@ impl Parts {
             closing: closing(closer, control_bell.clone(), steering.clone()),
             stats,
             sockets: sockets.clone(),
+            carriers: None,
         };
         let daemon = Daemon {
             control: None,

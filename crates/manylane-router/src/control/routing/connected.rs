@@ -50,7 +50,7 @@ impl Routing {
         if self.neighbours.find(key).is_some() {
             return true;
         }
-        self.is_neighbours(key)
+        self.is_neighbours(key) && !self.is_down(key.port)
     }
 
     /// Whether a neighbour may have this address on this port's link.

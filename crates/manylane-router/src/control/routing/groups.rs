@@ -59,10 +59,7 @@ impl Routing {
         }
         let Routing { next_hops, neighbours, waiting, .. } = self;
         // A member that waits to be published reaches the group when it is published.
-        let has_address = |slot: u32| {
-            let entry = neighbours.entry(slot).filter(|_| !waiting.contains_key(&slot));
-            entry.is_some_and(|entry| entry.adjacency_state().is_resolved())
-        };
+        let has_address = |slot: u32| !waiting.contains_key(&slot) && neighbours.is_resolved(slot);
         let group = next_hops.add_group(&members, has_address).map_err(RoutingError::Groups)?;
         self.groups.insert(members, group);
         Ok(group_id(group))

@@ -63,7 +63,7 @@ impl Routing {
         self.apply_own(actions, effects);
     }
 
-    fn apply_own(&mut self, mut actions: Vec<OwnAction>, effects: &mut Effects) {
+    pub(super) fn apply_own(&mut self, mut actions: Vec<OwnAction>, effects: &mut Effects) {
         for action in actions.drain(..) {
             let (OwnAction::Probe(key)
             | OwnAction::Announce(key)

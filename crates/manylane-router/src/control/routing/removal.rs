@@ -35,6 +35,9 @@ impl Routing {
         self.neighbours.forget_port(port, now, &mut actions);
         self.apply(actions, &mut effects);
         self.remove_routes(&mut effects);
+        self.forget_idle(port);
+        self.find_idle();
+        self.settle_idle(&mut effects);
         self.owe(effects);
     }
 

@@ -37,6 +37,7 @@ impl Routing {
         };
         let prefix = prefix_of(route);
         self.change(prefix, id, effects)?;
+        self.rest_if_down(prefix, id, effects);
         if let NextHop::Group(group) = self.meaning(id) {
             *self.group_users.entry(group).or_default() += 1;
         }

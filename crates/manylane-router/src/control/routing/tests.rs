@@ -1,5 +1,6 @@
 //! What the tables say after each event. The tables are this process's own; no worker forwards by them.
 
+mod carrier;
 mod operator;
 mod own;
 mod removal;

@@ -78,7 +78,11 @@ impl Routing {
 
     fn take_away(&mut self, route: &Route, effects: &mut Effects) {
         let prefix = prefix_of(route);
+        let idle = self.idle.remove(&prefix);
         let Some(was) = self.route(prefix) else { return };
+        if idle.is_some_and(|id| id != was) {
+            return; // What is there in its place stays.
+        }
         // A neighbour that the route stood before is found again.
         let slot =
             self.host_routes.iter().find(|(_, host)| **host == prefix).map(|(slot, _)| *slot);

@@ -42,6 +42,37 @@ fn a_conflict_is_seen_by_workers_at_once_and_kept_for_the_operator() {
     assert_eq!([V4, V6].map(|key| own.standing(key)), [Standing::Ours; 2]);
 }
 
+/// The link may be another one: what was proven there is not proven here.
+#[test]
+fn addresses_are_probed_anew_when_the_carrier_is_back() {
+    use DuplicateDetection::{Off, Optimistic, Strict};
+    let elsewhere = Key { port: PortId(7), ..V4 };
+    for (mode, state, used) in [
+        (Optimistic, OwnState::Probing, true),
+        (Strict, OwnState::Probing, false),
+        (Off, OwnState::Announcing, true),
+    ] {
+        let mut table = OwnTable::new([V4, V6, elsewhere], mode, 1, at(0));
+        run(&mut table, 20);
+        let mut actions = Vec::new();
+        table.restart(V4.port, at(20), &mut actions);
+        let left = if used { vec![] } else { vec![OwnAction::Leave(V4), OwnAction::Leave(V6)] };
+        assert_eq!(actions, left, "{mode:?}");
+        let states: Vec<_> = table.addresses().map(|(own, _)| (own.state, own.in_use)).collect();
+        assert_eq!(states, [(state, used), (state, used), (OwnState::Held, true)], "{mode:?}");
+        let sent = run(&mut table, 40);
+        assert!(sent.contains(&OwnAction::Announce(V4)) && sent.contains(&OwnAction::Announce(V6)));
+        assert!(!sent.contains(&OwnAction::Announce(elsewhere)), "{mode:?}");
+    }
+    // One that another station has is not taken from it.
+    let mut table = OwnTable::new([V4], Optimistic, 1, at(0));
+    let mut actions = Vec::new();
+    table.hear(V4, OTHER, Claim::Used, at(0), &mut actions);
+    table.restart(V4.port, at(1), &mut actions);
+    assert_eq!(table.reader().standing(V4), Standing::Unused);
+    assert!(run(&mut table, 20).contains(&OwnAction::Use(V4)), "it is free now");
+}
+
 /// Also of one that was never used: and not every minute anew.
 #[test]
 fn the_operator_is_told_once_that_an_address_is_lost() {
