@@ -69,8 +69,12 @@ impl Ground {
     /// For `workers` workers and one pool more, with room for a full table.
     pub fn new(workers: usize, frames: u32, ports: Vec<RoutedPort>) -> Result<Ground> {
         let domain = Domain::new(workers);
-        let limits =
-            RoutingLimits { neighbours_max: 8192, long_ipv4_routes: 65_536, ipv6_routes: 200_000 };
+        let limits = RoutingLimits {
+            neighbours_max: 8192,
+            long_ipv4_routes: 65_536,
+            ipv6_routes: 200_000,
+            ..RoutingLimits::default()
+        };
         let routing = Routing::new(&domain, ports, limits)?;
         let region = Region::new(RegionConfig { frames, frame_size: 2048 })?;
         let depot = Depot::new(region, workers + 1).expect("the region is new");

@@ -25,7 +25,7 @@ fn the_sender_is_told_why_except_by_a_blackhole() {
         ("10.71.0.1", LAN_V4, 1),      // Host unreachable.
         ("10.72.0.1", LAN_V4, 13),     // Communication administratively prohibited.
         ("2001:db8:70::1", LAN_V6, 0), // No route.
-        ("2001:db8:71::1", LAN_V6, 3), // Address unreachable.
+        ("2001:db8:71::1", LAN_V6, 0), // As Linux: no route.
         ("2001:db8:72::1", LAN_V6, 1), // Administratively prohibited.
     ];
     for (destination, router, code) in answers {

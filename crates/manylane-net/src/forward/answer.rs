@@ -98,7 +98,7 @@ impl Forwarder {
         let sender = ipv4::View::front(packet, len)?.source();
         if !icmp::may_answer_v4(packet, group)
             || !self.errors.has_token(turn.now_ns)
-            || self.is_broadcast(turn.guard, sender)
+            || self.is_no_station(turn.guard, sender)
         {
             return None;
         }
@@ -154,14 +154,19 @@ impl Forwarder {
         Some(())
     }
 
-    /// The address an error comes from: ours on the port that it leaves by (RFC 1812 §4.3.2.4), or on any
-    /// other.
+    /// The address an error comes from: the one that its packet was for, if that is ours; else ours on the port that it
+    /// leaves by (RFC 1812 §4.3.2.4), or on any other. The first is Linux's choice, and IPv6's rule.
     fn error_source_ipv4(
         &self,
         guard: Guard<'_>,
         frame: &Frame,
         sender: Ipv4Addr,
     ) -> Option<Ipv4Addr> {
+        let target = ipv4::View::quoted(&self.region.bytes(frame)[LINK_HEADER..])?.destination();
+        let owns = |port: PortId| self.port(port).ipv4.iter().any(|own| own.addr == target);
+        if self.port_ids().any(|port| owns(port) && self.uses(port, target)) {
+            return Some(target);
+        }
         self.speaker_ipv4(self.way_to(guard, frame, sender.into()))
     }
 
@@ -198,11 +203,11 @@ impl Forwarder {
         (0..self.tables.ports.len() as u16).map(PortId)
     }
 
-    /// Whether this is the broadcast address of a network of ours: no station speaks from it, and an answer would reach
-    /// all stations (RFC 1812 §4.3.2.7, §5.3.7, RFC 1122 §3.2.1.3).
-    pub(super) fn is_broadcast(&self, guard: Guard<'_>, address: Ipv4Addr) -> bool {
+    /// Whether no other station speaks from this address: it is the broadcast address of a network of ours, and an
+    /// answer would reach all stations (RFC 1812 §4.3.2.7, §5.3.7, RFC 1122 §3.2.1.3), or it is ours.
+    pub(super) fn is_no_station(&self, guard: Guard<'_>, address: Ipv4Addr) -> bool {
         let id = self.tables.ipv4.lookup(guard, address.into());
-        self.tables.next_hops.load(guard, id) == NextHop::Broadcast
+        matches!(self.tables.next_hops.load(guard, id), NextHop::Broadcast | NextHop::Local)
     }
 
     /// The port by which a packet to this address leaves; without a route, the ingress port of the packet in the frame.

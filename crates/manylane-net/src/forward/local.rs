@@ -71,7 +71,7 @@ impl Forwarder {
         let Some(view) = ipv4::View::front(front, len) else {
             return Verdict::drop(DropReason::Ipv4HeaderInvalid);
         };
-        if self.is_broadcast(turn.guard, view.source()) {
+        if self.is_no_station(turn.guard, view.source()) {
             return Verdict::drop(DropReason::MartianSource);
         }
         // Fragments are not reassembled here.

@@ -114,6 +114,11 @@ impl Forwarder {
                 let reason = DropReason::RouteProhibited;
                 self.error(turn, frame, ErrorKind::Prohibited, reason)
             }
+            // Linux has one code of ICMPv6 for this and for no route.
+            NextHop::Unreachable if is_ipv6(self.region.bytes(frame)) => {
+                let reason = DropReason::RouteUnreachable;
+                self.error(turn, frame, ErrorKind::NetworkUnreachable, reason)
+            }
             NextHop::Unreachable => self.unreachable(turn, frame, DropReason::RouteUnreachable),
             // No kernel stands behind these ports: a route that only it can carry out leads nowhere.
             NextHop::None | NextHop::Kernel => {

@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use manylane_frame::{HOT_LIST_DEFAULT, HOT_LIST_LENGTHS};
-use manylane_net::neighbour::DuplicateDetection;
+use manylane_net::neighbour::{DuplicateDetection, Timing};
 use serde_spanned::Spanned;
 
 use super::Environment;
@@ -68,6 +69,8 @@ pub struct Neighbour {
     pub hold_per_worker: u32,
     /// What is done about our own addresses that another station may have.
     pub duplicate_detection: DuplicateDetection,
+    /// The timers of its entries, which the file names as `net.ipv4.neigh` of sysctl does.
+    pub timing: Timing,
 }
 
 pub(super) fn workers(
@@ -226,6 +229,7 @@ pub(super) fn neighbour(file: &Section<'_>) -> Result<Neighbour, Problem> {
         entries_max: entries_max.map_or(8192, |entries| entries.into_inner()),
         hold_per_entry: per_entry.as_ref().map_or(101, |hold| *hold.get_ref()),
         hold_per_worker: per_worker.as_ref().map_or(1024, |hold| *hold.get_ref()),
+        timing: timing(&section)?,
     };
     // Where both are defaults, they agree.
     let culprit = per_entry.or(per_worker);
@@ -238,6 +242,34 @@ pub(super) fn neighbour(file: &Section<'_>) -> Result<Neighbour, Problem> {
         )),
         None => Ok(neighbour),
     }
+}
+
+/// The timers of neighbours' entries (RFC 4861 §10).
+fn timing(section: &Section<'_>) -> Result<Timing, Problem> {
+    let time = |key: &str, bounds, unit: Duration, default: Duration| {
+        let number = section.number::<u32>(key, bounds)?;
+        Ok::<_, Problem>(number.map_or(default, |number| unit * number.into_inner()))
+    };
+    let asked = |key: &str, default: u8| {
+        Ok::<_, Problem>(section.number::<u8>(key, 1..=100)?.map_or(default, Spanned::into_inner))
+    };
+    let (ms, second) = (Duration::from_millis(1), Duration::from_secs(1));
+    let usual = Timing::default();
+    let retransmit = time("retrans_time_ms", 100..=60_000, ms, usual.retransmit)?;
+    Ok(Timing {
+        retransmit,
+        multicast_max: asked("mcast_solicit", usual.multicast_max)?,
+        unicast_max: asked("ucast_solicit", usual.unicast_max)?,
+        delay_first_probe: time(
+            "delay_first_probe_time",
+            1..=300,
+            second,
+            usual.delay_first_probe,
+        )?,
+        reachable: time("base_reachable_time_ms", 1000..=3_600_000, ms, usual.reachable)?,
+        failed_hold: retransmit,
+        failed_lifetime: time("gc_stale_time", 1..=86_400, second, usual.failed_lifetime)?,
+    })
 }
 
 pub(super) fn socket(

@@ -55,6 +55,7 @@ fn the_router_example_sets_every_key_of_a_router() {
         hold_per_entry: 101,
         hold_per_worker: 1024,
         duplicate_detection: DuplicateDetection::Optimistic,
+        timing: manylane_net::neighbour::Timing::default(),
     };
     assert_eq!(config.neighbour, neighbour);
     let (port, mac) = (PortId(0), [2, 0, 0, 0, 0, 2]);

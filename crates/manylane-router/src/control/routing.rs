@@ -46,7 +46,7 @@ use manylane_frame::vocabulary::PortId;
 use manylane_net::fib::{IpPrefix, Ipv4Writer, Ipv6Writer, NextHopId};
 use manylane_net::forward::{PortFacts, Tables};
 use manylane_net::neighbour::{
-    Action, AdjacencyTable, Entry, Key, OwnAction, OwnTable, Report, Table, TableCounts,
+    Action, AdjacencyTable, Entry, Key, OwnAction, OwnTable, Report, Table, TableCounts, Timing,
 };
 use manylane_net::nexthop::dst::{Dsts, DstsMut};
 use manylane_net::nexthop::ids::neighbour_id;
@@ -131,11 +131,18 @@ pub struct RoutingLimits {
     pub long_ipv4_routes: usize,
     /// IPv6 routes, host routes of neighbours included.
     pub ipv6_routes: usize,
+    /// The timers of neighbours' entries.
+    pub timing: Timing,
 }
 
 impl Default for RoutingLimits {
     fn default() -> Self {
-        RoutingLimits { neighbours_max: 8192, long_ipv4_routes: 65_536, ipv6_routes: 65_536 }
+        RoutingLimits {
+            neighbours_max: 8192,
+            long_ipv4_routes: 65_536,
+            ipv6_routes: 65_536,
+            timing: Timing::default(),
+        }
     }
 }
 

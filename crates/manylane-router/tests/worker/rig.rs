@@ -78,8 +78,12 @@ impl Hall {
         let region = Region::new(region).expect("8 MiB can be mapped");
         let domain = Domain::new(workers);
         let ports = (0..PORTS).map(routed_port).collect();
-        let limits =
-            RoutingLimits { neighbours_max: 2048, long_ipv4_routes: 4096, ipv6_routes: 4096 };
+        let limits = RoutingLimits {
+            neighbours_max: 2048,
+            long_ipv4_routes: 4096,
+            ipv6_routes: 4096,
+            ..RoutingLimits::default()
+        };
         let routing = Routing::new(&domain, ports, limits).expect("the tables can be mapped");
         let (reported, orders) = (Vec::new(), Vec::new());
         let clock = Clock::start();

@@ -95,7 +95,7 @@ fn the_sender_is_told_what_happened_to_its_packet() {
             (3, 0, 0),
         ),
         ("no IPv6 route", V6::udp("2001::", 10).frame(), NoRoute, (1, 0, 0)),
-        ("unreachable", V6::udp("2001:db8:f1::", 10).frame(), RouteUnreachable, (1, 3, 0)),
+        ("unreachable", V6::udp("2001:db8:f1::", 10).frame(), RouteUnreachable, (1, 0, 0)),
         ("prohibited", V6::udp("2001:db8:f2::", 10).frame(), RouteProhibited, (1, 1, 0)),
         ("a dead neighbour", V6::udp("2001:db8:c::", 10).frame(), NeighbourFailed, (1, 3, 0)),
         ("no service", V6::udp("2001:db8::1", 10).frame(), LocalNoService, (1, 4, 0)),
@@ -109,6 +109,10 @@ fn the_sender_is_told_what_happened_to_its_packet() {
         let stations = (&outcome.bytes[..6], &outcome.bytes[6..12]);
         assert_eq!(stations, (&station(0).0[..], &ours(0).0[..]), "{what}");
         let (from, to): (IpAddr, IpAddr) = match View::checked(&frame[14..]).unwrap() {
+            // As IPv6 has it, from where a packet for us went; else from the port that the error leaves by.
+            View::V4(view) if reason == LocalNoService => {
+                (view.destination().into(), view.source().into())
+            }
             View::V4(view) => ([10, 0, 0, 1].into(), view.source().into()),
             View::V6(view) => ("2001:db8::1".parse().unwrap(), view.source().into()),
         };
@@ -153,6 +157,25 @@ fn a_link_local_sender_is_told_on_its_link() {
     from_a_group[6..12].copy_from_slice(&Mac::BROADCAST.0);
     let outcome = bed.judge(0, &from_a_group);
     assert_eq!(outcome.said, Said::Drop(DropReason::NoRoute), "else all would hear it");
+}
+
+/// No other station has an address of ours: what claims to come from one is neither taken nor answered.
+#[test]
+fn what_comes_from_an_address_of_ours_gets_no_answer() {
+    let mut bed = Bed::new();
+    for ours in ["10.0.0.1", "10.0.2.1"] {
+        let from = |packet: V4| V4 { source: ours.parse().unwrap(), ..packet };
+        for (packet, reason) in [
+            (V4::ping("10.0.1.1"), DropReason::MartianSource),
+            (V4::udp("10.0.0.1", 10), DropReason::MartianSource),
+            (V4::udp("8.8.8.8", 10), DropReason::NoRoute),
+            (V4 { ttl: 1, ..V4::udp("198.51.100.9", 10) }, DropReason::HopLimitExceeded),
+        ] {
+            let outcome = bed.judge(0, &from(packet).frame());
+            assert_eq!(outcome.said, Said::Drop(reason), "from {ours}");
+            assert_eq!(outcome.origin, Origin::Received, "from {ours}");
+        }
+    }
 }
 
 /// RFC 4443 §2.2 a and b: the packet's destination answers, unless that is every router of a network.

@@ -93,6 +93,18 @@ const NEIGHBOUR: &[Key] = &[
         "Packets that wait for any neighbour, per worker."),
     key("duplicate_detection", Word(&["optimistic", "strict", "off"]), "\"optimistic\"", "\"strict\"",
         "Whether our addresses are probed, and whether they are used meanwhile."),
+    key("base_reachable_time_ms", Number(1000, 3_600_000, "milliseconds"), "30000", "30000",
+        "How long an answer proves that a neighbour is there: 0.5 to 1.5 times this, by chance."),
+    key("retrans_time_ms", Number(100, 60_000, "milliseconds"), "1000", "1000",
+        "How long the router waits for an answer before it sends another question, or gives up."),
+    key("delay_first_probe_time", Number(1, 300, "seconds"), "5", "5",
+        "How long a neighbour in use that is not proven any more may show by itself that it is there."),
+    key("mcast_solicit", Number(1, 100, "questions"), "3", "3",
+        "Questions to all stations before an unknown neighbour is given up."),
+    key("ucast_solicit", Number(1, 100, "questions"), "3", "3",
+        "Questions to a known neighbour before it is given up."),
+    key("gc_stale_time", Number(1, 86_400, "seconds"), "60", "60",
+        "How long a neighbour that does not answer, and that no packet needs, stays in the table."),
     table("static", "[[neighbour.static]]", "Neighbours that are never solicited and never forgotten."),
 ];
 

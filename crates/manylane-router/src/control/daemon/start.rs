@@ -396,6 +396,7 @@ fn routing(
         neighbours_max,
         long_ipv4_routes: neighbours_max + config.routes.len() + 4096,
         ipv6_routes: neighbours_max + config.routes.len() + 4096,
+        timing: config.neighbour.timing,
     };
     let mut routing = Routing::new(domain, ports, limits).map_err(StartError::Routing)?;
     // The standard library's keys are the kernel's random numbers.

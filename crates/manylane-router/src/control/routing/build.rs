@@ -36,6 +36,7 @@ impl Routing {
         let neighbours = Table::new(TableConfig {
             entries_max: limits.neighbours_max,
             unproven_max: limits.neighbours_max / 2,
+            timing: limits.timing,
             ..TableConfig::default()
         });
         let slots = neighbours.slots_max();

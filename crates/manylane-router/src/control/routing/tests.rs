@@ -36,8 +36,12 @@ impl Bed {
 
     fn with(ports: &[&[&str]]) -> Bed {
         let domain = Domain::new(1);
-        let limits =
-            RoutingLimits { neighbours_max: 64, long_ipv4_routes: 8192, ipv6_routes: 8192 };
+        let limits = RoutingLimits {
+            neighbours_max: 64,
+            long_ipv4_routes: 8192,
+            ipv6_routes: 8192,
+            ..RoutingLimits::default()
+        };
         let ports = (0..).zip(ports).map(|(number, addresses)| port(number, addresses)).collect();
         let routing = Routing::new(&domain, ports, limits).expect("the tables can be mapped");
         let worker = domain.register().expect("the first fits");
@@ -303,7 +307,12 @@ fn a_slot_is_given_on_when_nobody_holds_its_dst() {
 /// The FIB's limbo is full until the worker's turn ends: nothing is lost, and nothing is done twice.
 #[test]
 fn as_many_neighbours_as_may_be_configured_have_ids() {
-    let limits = RoutingLimits { neighbours_max: 30_000, long_ipv4_routes: 64, ipv6_routes: 64 };
+    let limits = RoutingLimits {
+        neighbours_max: 30_000,
+        long_ipv4_routes: 64,
+        ipv6_routes: 64,
+        ..RoutingLimits::default()
+    };
     Routing::new(&Domain::new(1), Vec::new(), limits).expect("the tables can be mapped");
 }
 
