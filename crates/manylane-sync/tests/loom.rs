@@ -58,6 +58,10 @@
 //! | shared, 2 owners, 1 weak                 | none  |        404 |
 //! | shared, 1 owner, 2 weak                  | 4     |      3,822 |
 //! | shared, clones and downgrades            | none  |      7,463 |
+//! | shared, unwrap, 1 weak                   | none  |         43 |
+//! | shared, unwrap, 1 owner, 1 weak          | 4     |        641 |
+//! | shared, unwrap of an upgrade             | none  |         69 |
+//! | shared, 2 into_inner, 2 unwrap           | none  |      4 + 7 |
 //! | slots_f, a worker and a program          | 3     |    195,571 |
 //! | stack, a magazine goes round             | none  |        621 |
 //! | stack, handed out once                   | none  |      3,645 |

@@ -143,6 +143,30 @@ impl DebtRef {
         false
     }
 
+    /// As [`DebtRef::put`], but only if the caller's reference is the only one: `None`, and nothing has happened, if
+    /// others hold references, or the count is pinned. The last put and the death are one step here, so no `get` can
+    /// revive the object in between; a `get` that came before is another reference, and one that comes later fails.
+    ///
+    /// The only holder knows what is owed: each reviver has put its reference, and noted its debt before. So the word is
+    /// the one that a put would have left, but for the death, and from there on this is a put that kills.
+    pub fn put_only(&self, destroy: impl FnOnce()) -> Option<bool> {
+        // Relaxed: a guess that the exchange checks.
+        let mut held = self.word().load(Ordering::Relaxed);
+        loop {
+            if held & (DEAD | REFS) != NONE + 1 {
+                return None;
+            }
+            let dead = (held - 1) | DEAD;
+            // Acquire: as the exchange of `hit_zero`, which kills too; pairs with the Release of every put and settling
+            // before. On failure Relaxed: nothing has happened. Explored by `shared_...unwrap...`;
+            // `mutant_a_relaxed_unwrap_...`. The loop turns as often as others settle, or take and put, meanwhile.
+            match self.word().compare_exchange(held, dead, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Some(self.finish(held - 1, destroy)),
+                Err(now) => held = now,
+            }
+        }
+    }
+
     /// The references, as far as one look can tell. 0 is not death: a `get` may still revive the object
     /// before the last put has decided. Above [`DebtRef::REFERENCES_MAX`]: pinned.
     pub fn read(&self) -> u64 {
@@ -195,6 +219,11 @@ impl DebtRef {
                 Err(now) => zero = now,
             }
         }
+        self.finish(zero, destroy)
+    }
+
+    /// What the killer does, which found `zero` without references.
+    fn finish(&self, zero: u64, destroy: impl FnOnce()) -> bool {
         if zero / OWED_ONE == 0 {
             destroy();
             return true;
@@ -402,6 +431,29 @@ mod tests {
         assert!(!owes_more(NONE.wrapping_sub(OWED_ONE), NONE), "-1 after 0");
         assert!(owes_more(NONE + 3 * OWED_ONE, NONE + OWED_ONE));
         assert!(!owes_more(NONE, NONE));
+    }
+
+    #[test]
+    fn the_only_holder_puts_and_kills_in_one_step() {
+        let (count, mut destroyed) = (DebtRef::new(2), false);
+        assert_eq!(count.put_only(never), None, "another holds");
+        assert!(!count.put(never));
+        assert_eq!(count.put_only(|| destroyed = true), Some(true));
+        assert!(destroyed && !count.get());
+        assert_eq!(word(&count), NONE | DEAD);
+        assert_eq!(DebtRef::with_word(PINNED).put_only(never), None, "never freed");
+    }
+
+    /// As `whoever_settles_last_releases`: `b` revives, and kills without hitting zero.
+    #[test]
+    fn the_only_holder_leaves_the_memory_to_one_that_still_settles() {
+        let count = DebtRef::new(1);
+        let a = count.put_fast().expect("a hits zero");
+        assert!(count.get(), "b revives");
+        let mut destroyed = false;
+        assert_eq!(count.put_only(|| destroyed = true), Some(false), "a is still to come");
+        assert!(destroyed);
+        assert!(count.put_slow(a, never), "a is the last to touch the count");
     }
 
     /// Threads take and put as fast as they can until all references are put: hitting zero, reviving and killing in all

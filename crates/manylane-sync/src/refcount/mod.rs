@@ -53,8 +53,8 @@
 //! each beside mutants that must fail. The
 //! sticky counter without its deferred freeing is one of these.
 //!
-//! Not explored, and so not offered: `get_mut`, `make_mut` and `new_cyclic` (they conclude from a number,
-//! so `get` would have to acquire), and unsized values. The models have four threads at most.
+//! Not offered: `get_mut`, `make_mut`, `new_cyclic` and unsized values; [`Shared`] says why. The models have four threads
+//! at most.
 //!
 //! # Errors
 //!

@@ -1,7 +1,9 @@
 //! `Arc` and `Weak` with an upgrade that is one addition.
 
 use std::any::Any;
+use std::borrow::Borrow;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -27,11 +29,30 @@ use crate::primitive::{AtomicU64, Ordering, fence};
 /// assert!(weak.upgrade().is_none());
 /// ```
 ///
+/// # What of `Arc` is here
+///
+/// | of `Arc` and `Weak`                                  | here                                                    |
+/// |------------------------------------------------------|---------------------------------------------------------|
+/// | `new`, `clone`, `drop`, `downgrade`, `upgrade`       | as there; `upgrade` is one addition, without a loop     |
+/// | `strong_count`, `weak_count`, `ptr_eq`               | as there                                                |
+/// | `try_unwrap`, `into_inner`, `unwrap_or_clone`        | as there                                                |
+/// | `Weak::new`, `Default`, `From<T>`, `Deref`, `AsRef`, `Borrow`, comparison, `Hash`, `Debug`, `Display` | as there |
+/// | `get_mut`, `make_mut`                                | no: see below                                           |
+/// | `new_cyclic`                                         | no: an `upgrade` would have to acquire the value that a count of one announces, and it is relaxed |
+/// | `?Sized` values: `Arc<str>`, `Arc<dyn Trait>`        | no: stable Rust unsizes no pointer but its own; `Shared<Box<dyn Trait>>` is |
+/// | `into_raw`, `from_raw`, `as_ptr`, `pin`              | no: no user                                             |
+///
+/// `get_mut` has to know that no other owner and no weak handle exists, at one time. The two counts are two
+/// words: between looks at them, an owner can make a weak handle and go, or a weak handle can become an owner and go.
+/// `Arc` locks the weak count meanwhile, and `downgrade` spins; here no thread waits. The only owner can
+/// take the value out with [`Shared::try_unwrap`], change it, and share it anew: a weak handle to the old one finds it
+/// dead.
+///
 /// # Invariants
 ///
 /// 1. `block` is a leaked `Box` that is freed only when `weak` comes to 0.
 /// 2. `weak` is the number of `WeakShared`s, plus one until the last put of `count` is done.
-/// 3. `value` is destroyed by the killer of `count` only; each `Shared` is one reference.
+/// 3. `value` is destroyed, or taken out, by the killer of `count` only; each `Shared` is one reference.
 pub struct Shared<T> {
     block: NonNull<Block<T>>,
     /// Dropping one may drop a `T`.
@@ -40,7 +61,8 @@ pub struct Shared<T> {
 
 /// What becomes a [`Shared`] if the value still lives, as `std::sync::Weak`.
 pub struct WeakShared<T> {
-    block: NonNull<Block<T>>,
+    /// `None`: of no value, ever.
+    block: Option<NonNull<Block<T>>>,
     owns: PhantomData<Block<T>>,
 }
 
@@ -81,6 +103,72 @@ impl<T> Shared<T> {
         this.count().read()
     }
 
+    /// The number of weak handles, as far as one look can tell.
+    pub fn weak_count(this: &Shared<T>) -> u64 {
+        this.count().touch();
+        // SAFETY: invariants 1 and 2: the block is there while `this` is. Only the atomic is borrowed.
+        let weak = unsafe { &(*this.block.as_ptr()).weak };
+        // Relaxed: the number is old when it is read. Less the owners' one.
+        weak.load(Ordering::Relaxed) - 1
+    }
+
+    /// Whether both own one value.
+    pub fn ptr_eq(this: &Shared<T>, other: &Shared<T>) -> bool {
+        this.block == other.block
+    }
+
+    /// The value, if `this` is its only owner; else `this`. Weak handles find the value dead. Of several owners that
+    /// try at once, all may get their handle back: see [`Shared::into_inner`].
+    pub fn try_unwrap(this: Shared<T>) -> Result<T, Shared<T>> {
+        let mut value = None;
+        // SAFETY: invariants 1 and 2: the block is there until this put is done. Only the count is borrowed.
+        let count = unsafe { &(*this.block.as_ptr()).count };
+        // SAFETY: `put_only` calls this as the killer.
+        let last = count.put_only(|| value = Some(unsafe { Shared::take(this.block) }));
+        let Some(last) = last else { return Err(this) };
+        let block = ManuallyDrop::new(this).block; // The reference is put.
+        if last {
+            // Invariant 2: the one that all owners have together.
+            drop(WeakShared { block: Some(block), owns: PhantomData });
+        }
+        Ok(value.expect("the killer takes it"))
+    }
+
+    /// Drops `this`, but for the value: the last owner gets it. Of several owners that all do so, exactly one.
+    pub fn into_inner(this: Shared<T>) -> Option<T> {
+        let mut value = None;
+        let block = ManuallyDrop::new(this).block;
+        // SAFETY: invariants 1 and 2: the block is there until this put is done. Only the count is borrowed.
+        let count = unsafe { &(*block.as_ptr()).count };
+        // SAFETY: `put` calls this as the killer.
+        let last = count.put(|| value = Some(unsafe { Shared::take(block) }));
+        if last {
+            // Invariant 2: the one that all owners have together.
+            drop(WeakShared { block: Some(block), owns: PhantomData });
+        }
+        value
+    }
+
+    /// The value, if `this` is its only owner; else a clone of it.
+    pub fn unwrap_or_clone(this: Shared<T>) -> T
+    where
+        T: Clone,
+    {
+        Shared::try_unwrap(this).unwrap_or_else(|this| T::clone(&this))
+    }
+
+    /// Moves the value out.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the killer of the block's count, and calls this once.
+    unsafe fn take(block: NonNull<Block<T>>) -> T {
+        // SAFETY: invariant 3, by the caller's duty: no owner is left to borrow it.
+        let value = unsafe { &mut (*block.as_ptr()).value };
+        // SAFETY: as above: once, and no other thread destroys it.
+        unsafe { ManuallyDrop::take(value) }
+    }
+
     #[inline(always)]
     fn count(&self) -> &DebtRef {
         // SAFETY: invariants 1 and 2: the block is there while `self` is. Only atomics are borrowed.
@@ -105,7 +193,7 @@ impl<T> Shared<T> {
         });
         if last {
             // Invariant 2: the one that all owners have together.
-            drop(WeakShared { block, owns: PhantomData });
+            drop(WeakShared { block: Some(block), owns: PhantomData });
         }
         if let Some(panic) = panic {
             resume_unwind(panic);
@@ -142,23 +230,34 @@ impl<T> Drop for Shared<T> {
 }
 
 impl<T> WeakShared<T> {
+    /// A handle to no value, without memory: no upgrade succeeds.
+    pub const fn new() -> WeakShared<T> {
+        WeakShared { block: None, owns: PhantomData }
+    }
+
     /// An owner, if the value still lives. No loop, whatever others do.
     #[inline]
     pub fn upgrade(&self) -> Option<Shared<T>> {
-        let owner = || Shared { block: self.block, owns: PhantomData };
-        self.count().get().then(owner)
+        let block = self.block?;
+        let owner = || Shared { block, owns: PhantomData };
+        self.count()?.get().then(owner)
     }
 
     /// The number of owners, as far as one look can tell. 0 is not death: an `upgrade` that runs beside
     /// the last drop may still succeed.
     pub fn strong_count(&self) -> u64 {
-        self.count().read()
+        self.count().map_or(0, DebtRef::read)
+    }
+
+    /// Whether both are handles to one value, or both to none.
+    pub fn ptr_eq(&self, other: &WeakShared<T>) -> bool {
+        self.block == other.block
     }
 
     #[inline(always)]
-    fn count(&self) -> &DebtRef {
+    fn count(&self) -> Option<&DebtRef> {
         // SAFETY: `Shared` invariants 1 and 2: the block is there while `self` is.
-        unsafe { &(*self.block.as_ptr()).count }
+        self.block.map(|block| unsafe { &(*block.as_ptr()).count })
     }
 
     /// # Safety
@@ -173,23 +272,33 @@ impl<T> WeakShared<T> {
         let weak = unsafe { &(*block.as_ptr()).weak };
         // Relaxed: a thread that adds has a handle, and the new one is ordered by its own drop.
         weak.fetch_add(1, Ordering::Relaxed);
-        WeakShared { block, owns: PhantomData }
+        WeakShared { block: Some(block), owns: PhantomData }
+    }
+}
+
+impl<T> Default for WeakShared<T> {
+    fn default() -> WeakShared<T> {
+        WeakShared::new()
     }
 }
 
 impl<T> Clone for WeakShared<T> {
     fn clone(&self) -> WeakShared<T> {
-        // SAFETY: `Shared` invariants 1 and 2: the block is there while `self` is.
-        unsafe { WeakShared::another(self.block) }
+        match self.block {
+            // SAFETY: `Shared` invariants 1 and 2: the block is there while `self` is.
+            Some(block) => unsafe { WeakShared::another(block) },
+            None => WeakShared::new(),
+        }
     }
 }
 
 impl<T> Drop for WeakShared<T> {
     fn drop(&mut self) {
-        self.count().touch();
+        let (Some(block), Some(count)) = (self.block, self.count()) else { return };
+        count.touch();
         // SAFETY: `Shared` invariants 1 and 2: the block is there until this subtraction. Only the
         // atomic is borrowed, so it may go while the call returns (see `DebtRef::put`).
-        let weak = unsafe { &(*self.block.as_ptr()).weak };
+        let weak = unsafe { &(*block.as_ptr()).weak };
         // Release: pairs with the fence below in the last thread: what we did with the block happens before it is
         // freed. Explored by `shared_...` in `tests/loom.rs`; `mutant_a_relaxed_weak_drop_...`.
         if weak.fetch_sub(1, Ordering::Release) != 1 {
@@ -198,8 +307,64 @@ impl<T> Drop for WeakShared<T> {
         // Acquire fence: pairs with the Release of all subtractions before.
         fence(Ordering::Acquire);
         // SAFETY: `Shared` invariants 1 and 2: it came from a `Box`, and no handle is left. The value
-        // was destroyed before; `ManuallyDrop` does not do it again.
-        drop(unsafe { Box::from_raw(self.block.as_ptr()) });
+        // was destroyed or taken before; `ManuallyDrop` does not do it again.
+        drop(unsafe { Box::from_raw(block.as_ptr()) });
+    }
+}
+
+impl<T> From<T> for Shared<T> {
+    fn from(value: T) -> Shared<T> {
+        Shared::new(value)
+    }
+}
+
+impl<T: Default> Default for Shared<T> {
+    fn default() -> Shared<T> {
+        Shared::new(T::default())
+    }
+}
+
+impl<T> AsRef<T> for Shared<T> {
+    fn as_ref(&self) -> &T {
+        self
+    }
+}
+
+impl<T> Borrow<T> for Shared<T> {
+    fn borrow(&self) -> &T {
+        self
+    }
+}
+
+impl<T: PartialEq> PartialEq for Shared<T> {
+    fn eq(&self, other: &Shared<T>) -> bool {
+        **self == **other
+    }
+}
+
+impl<T: Eq> Eq for Shared<T> {}
+
+impl<T: PartialOrd> PartialOrd for Shared<T> {
+    fn partial_cmp(&self, other: &Shared<T>) -> Option<std::cmp::Ordering> {
+        (**self).partial_cmp(&**other)
+    }
+}
+
+impl<T: Ord> Ord for Shared<T> {
+    fn cmp(&self, other: &Shared<T>) -> std::cmp::Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
+impl<T: Hash> Hash for Shared<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}
+
+impl<T: fmt::Display> fmt::Display for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
     }
 }
 

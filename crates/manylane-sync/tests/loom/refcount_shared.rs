@@ -90,6 +90,90 @@ fn shared_handles_made_of_handles_while_others_go() {
     OUTLIVED.assert();
 }
 
+/// One owner takes the value out while a weak handle is upgraded, used and dropped, and another owner goes.
+#[test]
+fn shared_value_unwrapped_beside_an_owner_and_a_weak_handle() {
+    static UNWRAPPED: Seen = Seen::new("the value was taken out");
+    static GIVEN_BACK: Seen = Seen::new("the handle was given back");
+    static UPGRADED: Seen = Seen::new("the upgrade succeeded");
+    static TOO_LATE: Seen = Seen::new("the upgrade came too late");
+    explore("shared: unwrap, 1 weak", None, || {
+        let owner = Shared::new(Value::new());
+        let weak = Shared::downgrade(&owner);
+        thread::spawn(move || upgrade_and_use(&weak, &UPGRADED, &TOO_LATE));
+        unwrap(owner, &UNWRAPPED, &GIVEN_BACK);
+    });
+    explore("shared: unwrap, 1 owner, 1 weak", Some(4), || {
+        let owner = Shared::new(Value::new());
+        let (other, weak) = (owner.clone(), Shared::downgrade(&owner));
+        thread::spawn(move || other.cell.assert_alive());
+        thread::spawn(move || upgrade_and_use(&weak, &UPGRADED, &TOO_LATE));
+        unwrap(owner, &UNWRAPPED, &GIVEN_BACK);
+    });
+    for seen in [&UNWRAPPED, &GIVEN_BACK, &UPGRADED, &TOO_LATE] {
+        seen.assert();
+    }
+}
+
+/// The thread that unwraps holds the reference that another revived: one that hit zero may still have to settle.
+#[test]
+fn shared_value_unwrapped_by_an_upgraded_owner() {
+    static UNWRAPPED: Seen = Seen::new("the value was taken out");
+    static GIVEN_BACK: Seen = Seen::new("the handle was given back");
+    explore("shared: unwrap of an upgrade", None, || {
+        let owner = Shared::new(Value::new());
+        let weak = Shared::downgrade(&owner);
+        thread::spawn(move || {
+            if let Some(upgraded) = weak.upgrade() {
+                unwrap(upgraded, &UNWRAPPED, &GIVEN_BACK);
+            }
+        });
+        owner.cell.assert_alive();
+    });
+    UNWRAPPED.assert();
+    GIVEN_BACK.assert();
+}
+
+/// Of two owners that both ask for the value one gets it, whatever a weak handle does; two that both unwrap may both
+/// get their handles back.
+#[test]
+fn shared_value_asked_for_by_two_owners() {
+    static BOTH: Seen = Seen::new("both handles were given back");
+    explore("shared: 2 into_inner", None, || {
+        let owner = Shared::new(Value::new());
+        let other = owner.clone();
+        let there = thread::spawn(move || Shared::into_inner(other).is_some());
+        let here = Shared::into_inner(owner).is_some();
+        assert!(here != there.join().expect("no thread panics"), "one of the two");
+    });
+    explore("shared: 2 unwrap", None, || {
+        let owner = Shared::new(Value::new());
+        let other = owner.clone();
+        let there = thread::spawn(move || Shared::try_unwrap(other).is_ok());
+        let here = Shared::try_unwrap(owner).is_ok();
+        match (here, there.join().expect("no thread panics")) {
+            (true, true) => panic!("both have the value"),
+            (false, false) => BOTH.note(),
+            _ => {}
+        }
+    });
+    BOTH.assert();
+}
+
+/// Takes the value out, changes it, and drops it; or drops the handle that is given back.
+fn unwrap(owner: Shared<Value>, unwrapped: &Seen, given_back: &Seen) {
+    match Shared::try_unwrap(owner) {
+        Ok(value) => {
+            unwrapped.note();
+            value.cell.write(2); // Nobody else reads it.
+        }
+        Err(owner) => {
+            given_back.note();
+            owner.cell.assert_alive();
+        }
+    }
+}
+
 /// The watch that a block keeps of its own memory works.
 #[test]
 #[should_panic(expected = "leaked")]

@@ -2,6 +2,7 @@
 //! two other designs: one that is not enough, to show that the model sees it, and one that is.
 
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
+use loom::thread;
 
 use manylane_sync::refcount::DebtRef;
 
@@ -9,7 +10,7 @@ use super::refcount::{
     Count, Memory, ONE_ONE, ONE_TWICE, ONE_TWO, TWO_ONE, TWO_TWO_EARLY, Threads, WEAK, Weak,
     Witness, life,
 };
-use super::{Seen, explore};
+use super::{Seen, Watched, explore};
 
 /// Every way through the count is met with one holder and one weak thread already.
 #[test]
@@ -110,6 +111,56 @@ mutant!(
     Rules { judges_before: false, ..SOURCE },
     ONE_ONE
 );
+
+/// The only holder puts and kills in one step ([`DebtRef::put_only`]), beside another that puts.
+#[test]
+fn the_twin_of_an_unwrap_passes() {
+    static KILLED: Seen = Seen::new("the value was taken by its only holder");
+    explore("unwrap twin", None, || unwrapped(SOURCE, &KILLED));
+    KILLED.assert();
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn mutant_a_relaxed_unwrap_takes_what_is_still_used() {
+    static KILLED: Seen = Seen::new("the value was taken by its only holder");
+    let rules = Rules { unwrap: Ordering::Relaxed, ..SOURCE };
+    explore("relaxed unwrap", None, move || unwrapped(rules, &KILLED));
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn mutant_an_unwrap_by_release_takes_what_is_still_used() {
+    static KILLED: Seen = Seen::new("the value was taken by its only holder");
+    let rules = Rules { unwrap: Ordering::Release, ..SOURCE };
+    explore("unwrap by release", None, move || unwrapped(rules, &KILLED));
+}
+
+/// A relaxed put of the other holder is no better for this killer.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn mutant_a_relaxed_put_lets_an_unwrap_be_first() {
+    static KILLED: Seen = Seen::new("the value was taken by its only holder");
+    let rules = Rules { put: Ordering::Relaxed, ..SOURCE };
+    explore("relaxed put, unwrap", None, move || unwrapped(rules, &KILLED));
+}
+
+/// Two holders: one reads the value and puts, the other takes the value if it is the only one by then.
+fn unwrapped(rules: Rules, killed: &'static Seen) {
+    // Loom's: the drop of one orders what it frees, and nothing before.
+    let twin = loom::sync::Arc::new((Twin::new(2, rules), Watched::new(1)));
+    let other = twin.clone();
+    thread::spawn(move || {
+        other.1.assert_alive();
+        other.0.put(|| ());
+    });
+    if twin.0.put_only() {
+        killed.note();
+        twin.1.end();
+    } else {
+        twin.0.put(|| ());
+    }
+}
 
 /// The weak count that frees the memory, with the crate's count.
 #[test]
@@ -218,6 +269,7 @@ struct Rules {
     killer_settles: bool,
     judges_before: bool,
     leaves_when_more_is_owed: bool,
+    unwrap: Ordering,
 }
 
 const SOURCE: Rules = Rules {
@@ -229,6 +281,7 @@ const SOURCE: Rules = Rules {
     killer_settles: true,
     judges_before: true,
     leaves_when_more_is_owed: true,
+    unwrap: Ordering::Acquire,
 };
 
 /// Without the zones of error.
@@ -250,6 +303,13 @@ impl Twin {
     fn word(&self) -> &AtomicU64 {
         self.memory.touch();
         &self.word
+    }
+
+    /// The last put and the death in one step, of a count that owes nothing.
+    fn put_only(&self) -> bool {
+        let held = self.word().load(Ordering::Relaxed);
+        held == 1
+            && self.word().compare_exchange(1, DEAD, self.rules.unwrap, Ordering::Relaxed).is_ok()
     }
 
     fn settle(&self, killer: bool) -> bool {
