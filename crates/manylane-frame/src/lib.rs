@@ -12,6 +12,8 @@
 //! Two invariants of the whole project live here. **I1**: a frame has exactly one owner, because a
 //! [`Frame`] can be neither copied nor cloned and dropping one is counted as a leak. And the frames'
 //! half of **I2**: a region's frames add up over their holders at any quiescent moment.
+//!
+//! The front page of `manylane-net` has a router in one program, from region and pool to the end of a turn.
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 

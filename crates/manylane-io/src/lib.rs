@@ -29,6 +29,8 @@
 //!
 //! Interfaces, sockets and `/proc/sys/net` are looked up in the network namespace of the *calling
 //! thread*. `/sys/class/net` is not used: it shows the namespace of the process that mounted it.
+//!
+//! The front page of `manylane-net` has a router in one program, between two of [`port::memory`]'s.
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 

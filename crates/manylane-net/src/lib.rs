@@ -15,6 +15,7 @@
 //! A room may use the rooms that its row names, the frames of [`manylane_frame`] and the tables and guards of
 //! [`manylane_sync`]. No room makes a system call, starts a thread or reads a clock: time is an argument. Workers call
 //! `forward`, one engine each; the control thread writes the tables.
+#![doc = include_str!("../front.md")]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
