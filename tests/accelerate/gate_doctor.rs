@@ -372,7 +372,7 @@ impl Looked {
     fn is_heard(&mut self, gate: &mut Gate, heard: Heard) -> bool {
         match heard {
             Heard::AtOnce => gate.changed(),
-            Heard::Polled => gate.poll(&self.kernel, &self.interfaces),
+            Heard::Polled => gate.poll_at_once(&self.kernel, &self.interfaces),
             Heard::ByMirror => {
                 let _ = gate.changed(); // A link's own qdisc, for one.
                 read() != self.kernel

@@ -104,6 +104,12 @@ impl Gate {
         poller.seen().is_some_and(|seen| self.polled.as_ref() != Some(&seen))
     }
 
+    /// As the poller's look, in the calling thread, which waits for the kernel's locks: not for one that renews a lease.
+    pub fn poll_at_once(&mut self, kernel: &Kernel, interfaces: &[String]) -> bool {
+        let polled = look::polled(&mut self.programs, &look::links(kernel, interfaces));
+        self.polled.as_ref() != Some(&polled)
+    }
+
     /// Looks at everything, and judges each interface that is there, in this order.
     ///
     /// Fails where the basic facts are missing. What merely could not be read is a reason
