@@ -125,7 +125,7 @@ fn links_of_programs() {
             (refused(libc::EPERM), ["eth0", "Operation not permitted"], "needs root"),
             (refused(libc::EINVAL), ["eth0"], "needs Linux 6.6"),
             (refused(libc::ENODEV), ["eth0"], "`ip link` lists"),
-            (refused(libc::ERANGE), ["eth0"], "take one off"),
+            (refused(libc::ERANGE), ["eth0"], "bpftool net shows whose"),
             (refused(libc::EIO), ["eth0", "Input/output error"], "`manylane doctor`"),
         ],
         Contended: [(

@@ -153,7 +153,7 @@ fn programs() {
         Attach: [(
             Attach { interface: "eth0".into(), reasons: vec![(Mode::Native, boxed())] },
             ["eth0", "native: ", EPERM],
-            "ip link set dev eth0 xdp off"
+            "bpftool net shows whose"
         )],
         Map: [(
             Map { queue: 3, source: Box::new(MapError::OutOfBounds { index: 3, max_entries: 2 }) },

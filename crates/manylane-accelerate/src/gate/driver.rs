@@ -22,8 +22,9 @@ use manylane_io::netlink::XdpFeatures;
 use manylane_io::netlink::kernel::Link;
 use manylane_io::netlink::traffic::Place;
 
+use super::cure::Cure;
 use super::facts::{Facts, Program};
-use super::judge::{PLAIN_QDISCS, listed, quoted};
+use super::judge::{PLAIN_QDISCS, listed};
 use super::reason::{About, Concerns, DriverStanding, Reason};
 
 /// Judges an interface.
@@ -51,14 +52,12 @@ fn ingress(facts: &Facts, link: &Link, features: XdpFeatures) -> Vec<Reason> {
     if let Some(id) = link.xdp {
         let what = format!("XDP program {id} is on {name}");
         let why = "the driver holds one program, and that program stays";
-        let command = format!("ip link set dev {} xdp off", quoted(name));
-        found.push(no(About::Programs, what, why).command(command));
+        found.push(no(About::Programs, what, why));
     }
     for Program { id, name: program, .. } in on(&facts.programs, link) {
         let what = format!("program {id} ({program}) is attached at ingress of {name}");
         let why = "in the driver ours would be before it, and it would not see what ours takes";
-        let command = format!("bpftool net show dev {}", quoted(name));
-        found.push(no(About::Programs, what, why).command(command));
+        found.push(no(About::Programs, what, why));
     }
     found.extend(tags(facts, link));
     found.into_iter().map(|reason| reason.concerning(Concerns::Ingress)).collect()
@@ -79,8 +78,7 @@ fn tags(facts: &Facts, link: &Link) -> Option<Reason> {
     takes_off.then(|| {
         let what = format!("rx-vlan-offload is on on {name}");
         let why = "tags that the device takes off are not seen in the driver";
-        let command = format!("ethtool -K {} rxvlan off", quoted(name));
-        no(About::Offloads, what, why).command(command)
+        no(About::Offloads, what, why).cure(Cure::Offload(name.clone(), "rxvlan", false))
     })
 }
 
@@ -93,7 +91,7 @@ fn transmits(link: &Link, features: XdpFeatures) -> Option<Reason> {
     let what = format!("the driver of {name} takes no redirected frames");
     let found = match is_veth(link) {
         true => no(About::Driver, what, "its peer has neither GRO nor an XDP program")
-            .command("ethtool -K PEER gro on # where its peer is"),
+            .cure(Cure::PeerGro),
         false => no(About::Driver, what, "they would be lost (no XDP feature ndo-xmit)"),
     };
     Some(found.concerning(Concerns::Egress))
@@ -107,18 +105,15 @@ fn sends(facts: &Facts, link: &Link) -> Vec<Reason> {
     let root = qdiscs.find(|qdisc| qdisc.link == link.index && qdisc.place == Place::Root);
     if let Some(root) = root.filter(|root| !PLAIN_QDISCS.contains(&root.kind.as_str())) {
         let what = format!("qdisc {} on {name}", root.kind);
-        let command = format!("tc qdisc delete dev {} root", quoted(name));
-        found.push(no(About::TrafficControl, what, SKIPPED).command(command));
+        found.push(no(About::TrafficControl, what, SKIPPED));
     }
     if let Some(list) = listed(&facts.egress_filters, link) {
         let what = format!("filters of traffic control at egress of {name}: {list}");
-        let command = format!("tc filter delete dev {} egress", quoted(name));
-        found.push(no(About::TrafficControl, what, SKIPPED).command(command));
+        found.push(no(About::TrafficControl, what, SKIPPED));
     }
     for Program { id, name: program, .. } in on(&facts.egress_programs, link) {
         let what = format!("program {id} ({program}) is attached at egress of {name}");
-        let command = format!("bpftool net show dev {}", quoted(name));
-        found.push(no(About::Programs, what, SKIPPED).command(command));
+        found.push(no(About::Programs, what, SKIPPED));
     }
     found.into_iter().map(|reason| reason.concerning(Concerns::Egress)).collect()
 }
@@ -127,10 +122,9 @@ fn sends(facts: &Facts, link: &Link) -> Vec<Reason> {
 fn sockets(link: &Link) -> Option<Reason> {
     let (name, mtu) = (&link.name, link.mtu);
     (mtu > WORKER_MTU).then(|| {
-        let what = format!("the MTU of {name} is {mtu}");
+        let what = format!("the MTU of {name} is {mtu}, above {WORKER_MTU}");
         let why = "a packet in workers' memory is in one frame: with larger ones by another way, flows would be reordered";
-        let command = format!("ip link set dev {} mtu {WORKER_MTU}", quoted(name));
-        no(About::Mtu, what, why).command(command)
+        no(About::Mtu, what, why)
     })
 }
 
@@ -155,7 +149,6 @@ fn no(about: About, what: String, why: &str) -> Reason {
     Reason::new(about, what, why)
 }
 
-const SKIPPED: &str =
-    "what is redirected in drivers, or sent by workers, goes straight to the device, past it";
+const SKIPPED: &str = "what is redirected in drivers, or sent by workers, goes straight to the device, past it: another tier is right";
 /// What fits a worker's frame, behind XDP's headroom and with an Ethernet header and a tag.
 const WORKER_MTU: u32 = WORKER_FRAME - 256 - 18;

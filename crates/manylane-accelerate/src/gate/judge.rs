@@ -3,6 +3,7 @@
 use manylane_io::netlink::kernel::{Family, Link};
 use manylane_io::netlink::traffic::{Filter, Place, Qdisc};
 
+use super::cure::Cure;
 use super::facts::{Facts, Offloads};
 use super::reason::{About, Bypass, Concerns, Reason, Standing, Tier};
 use super::{driver, netfilter};
@@ -47,16 +48,11 @@ fn everywhere(facts: &Facts) -> Vec<Reason> {
         ));
     }
     if !facts.missing_capabilities.is_empty() {
-        let list = facts.missing_capabilities.join(", ");
-        let lower = list.to_lowercase().replace(", ", ",");
-        found.push(
-            Reason::new(
-                About::Capabilities,
-                format!("this process lacks {list}"),
-                "programs cannot be loaded or attached without: run it as root, or with these",
-            )
-            .command(format!("setcap {lower}+ep $(command -v manylane)")),
-        );
+        found.push(Reason::new(
+            About::Capabilities,
+            format!("this process lacks {}", facts.missing_capabilities.join(", ")),
+            "programs cannot be loaded or attached without: run it as root, or with these",
+        ));
     }
     for what in &facts.unknown {
         found.push(Reason::new(
@@ -67,10 +63,8 @@ fn everywhere(facts: &Facts) -> Vec<Reason> {
     }
     found.extend(netfilter::in_namespace(facts));
     found.extend(xfrm(facts));
-    found.extend(facts.kernel.refused_rules.iter().map(|refused| {
-        Reason::new(About::Rules, refused.what.clone(), refused.why)
-            .command(refused.command.clone())
-    }));
+    let rules = facts.kernel.refused_rules.iter();
+    found.extend(rules.map(|refused| Reason::new(About::Rules, refused.what.clone(), refused.why)));
     found.into_iter().map(Reason::everywhere).collect()
 }
 
@@ -81,34 +75,23 @@ fn xfrm(facts: &Facts) -> Vec<Reason> {
         let ((source, from), (destination, to)) = (policy.source, policy.destination);
         let (direction, index) = (policy.direction, policy.index);
         let does = if policy.blocks { "blocks" } else { "for" };
-        let command = match policy.is_marked {
-            false => format!("ip xfrm policy delete index {index} dir {direction}"),
-            // Its number does not name it without its mark or interface.
-            true => "ip xfrm policy flush".into(),
-        };
-        found.push(
-            Reason::new(
-                About::Xfrm,
-                format!(
-                    "XFRM policy {index} ({direction}) {does} {source}/{from} to {destination}/{to}"
-                ),
-                "IPsec may protect or block routed packets, and is in the kernel",
-            )
-            .command(command),
-        );
+        found.push(Reason::new(
+            About::Xfrm,
+            format!(
+                "XFRM policy {index} ({direction}) {does} {source}/{from} to {destination}/{to}"
+            ),
+            "IPsec may protect or block routed packets, and is in the kernel: leaving them to the kernel is right",
+        ));
     }
     for (is_blocked, direction) in
         [(policies.forward_is_blocked, "fwd"), (policies.out_is_blocked, "out")]
     {
         if is_blocked {
-            found.push(
-                Reason::new(
-                    About::Xfrm,
-                    format!("XFRM blocks by default ({direction})"),
-                    "the kernel drops routed packets that no policy allows",
-                )
-                .command(format!("ip xfrm policy setdefault {direction} accept")),
-            );
+            found.push(Reason::new(
+                About::Xfrm,
+                format!("XFRM blocks by default ({direction})"),
+                "the kernel drops routed packets that no policy allows, so leaving them to the kernel is right",
+            ));
         }
     }
     found
@@ -127,8 +110,7 @@ fn device(facts: &Facts, link: &Link) -> Vec<Reason> {
         found.push(no(format!("{name} has no Ethernet address"), why));
     }
     if link.index > INDEX_MAX {
-        let why = "only numbers up to 65535 have a place in the tables: make it anew with a smaller one \
-                   (`ip link add ... index N`)";
+        let why = "only numbers up to 65535 have a place in the tables";
         found.push(no(format!("{name} is interface number {}", link.index), why));
     }
     if let Some(master) = link.master {
@@ -139,14 +121,14 @@ fn device(facts: &Facts, link: &Link) -> Vec<Reason> {
             (Some(kind), _) | (None, Some(kind)) => format!("{kind} "),
             (None, None) => String::new(),
         };
-        found.push(
-            Reason::new(
-                About::Member,
-                format!("{name} is a member of {kind}{upper_name}"),
-                format!("its packets are {upper_name}'s: accelerate {upper_name} if packets are routed there"),
-            )
-            .command(format!("ip link set dev {} nomaster", quoted(name))),
-        );
+        found.push(Reason::new(
+            About::Member,
+            format!("{name} is a member of {kind}{upper_name}"),
+            format!(
+                "its packets are {upper_name}'s, so leaving them to the kernel is right: accelerate {upper_name} \
+                 if packets are routed there"
+            ),
+        ));
     }
     let children = facts.kernel.links.iter().filter(|other| {
         let takes = |kind: &String| TAKING.contains(&kind.as_str());
@@ -160,16 +142,15 @@ fn device(facts: &Facts, link: &Link) -> Vec<Reason> {
             Reason::new(
                 About::Parent,
                 format!("{kind} {} is on {name}", child.name),
-                "received packets may be for it, behind our program",
+                "received packets may be for it, behind our program, so leaving them to the kernel is right",
             )
-            .concerning(Concerns::Ingress)
-            .command(format!("ip link delete dev {}", quoted(&child.name))),
+            .concerning(Concerns::Ingress),
         );
     }
     if link.flags & IFF_UP == 0 {
         found.push(
             Reason::new(About::Down, format!("{name} is down"), "nothing goes through it")
-                .command(format!("ip link set dev {} up", quoted(name))),
+                .cure(Cure::LinkUp(name.clone())),
         );
     }
     found
@@ -182,13 +163,11 @@ fn forwarding(facts: &Facts, link: &Link) -> Option<Reason> {
         Reason::new(
             About::Forwarding,
             format!("forwarding is off on {}, IPv4 and IPv6", link.name),
-            "the kernel does not route packets received there",
+            "the kernel does not route packets received there: right, unless this host is to be a router. IPv6 is \
+             routed with net.ipv6.conf.all.forwarding, and router advertisements are then heeded only with accept_ra 2",
         )
         .concerning(Concerns::Ingress)
-        .command(format!(
-            "sysctl -w {}=1 net/ipv6/conf/all/forwarding=1",
-            setting("ipv4", &link.name, "forwarding")
-        ))
+        .cure(Cure::Forwarding(link.name.clone()))
     })
 }
 
@@ -198,10 +177,10 @@ fn ingress_filters(facts: &Facts, link: &Link) -> Option<Reason> {
         Reason::new(
             About::TrafficControl,
             format!("filters of traffic control at ingress of {}: {list}", link.name),
-            "they run behind our program, and would not see the packets that it takes",
+            "they run behind our program, and would not see the packets that it takes, so leaving them to the kernel \
+             is right",
         )
-        .concerning(Concerns::Ingress)
-        .command(format!("tc filter delete dev {} ingress", quoted(&link.name))),
+        .concerning(Concerns::Ingress),
     )
 }
 
@@ -227,7 +206,7 @@ fn notes(facts: &Facts, link: &Link) -> Vec<Reason> {
                     "only addresses (0), or addresses and ports (1), are hashed here: packets of multipath \
                      routes stay in the kernel",
                 )
-                .command(format!("sysctl -w net.{version}.fib_multipath_hash_policy=1"))
+                .cure(Cure::HashPolicy(version))
                 .everywhere(),
             );
         }
@@ -240,7 +219,7 @@ fn notes(facts: &Facts, link: &Link) -> Vec<Reason> {
                 "the kernel announces a change of a next-hop object for each route that uses it, which takes long to \
                  read with many",
             )
-            .command("sysctl -w net.ipv4.nexthop_compat_mode=0")
+            .cure(Cure::QuietNextHops)
             .everywhere(),
         );
     }
@@ -248,19 +227,14 @@ fn notes(facts: &Facts, link: &Link) -> Vec<Reason> {
         .into_iter()
         .filter(|(family, _)| !kernel.forwards(link.index, *family))
         .collect();
-    if let [(family, words)] = off[..] {
-        let setting = match family {
-            Family::V4 => setting("ipv4", name, "forwarding"),
-            Family::V6 => "net/ipv6/conf/all/forwarding".into(),
-        };
+    if let [(_, words)] = off[..] {
         notes.push(
             Reason::new(
                 About::Forwarding,
                 format!("forwarding of {words} is off on {name}"),
-                "such packets are left to the kernel, which does not route them",
+                "such packets are left to the kernel, which does not route them: right, unless they are to be routed",
             )
-            .concerning(Concerns::Ingress)
-            .command(format!("sysctl -w {setting}=1")),
+            .concerning(Concerns::Ingress),
         );
     }
     notes.extend(reverse_path(facts, link));
@@ -276,16 +250,14 @@ fn reverse_path(facts: &Facts, link: &Link) -> Option<Reason> {
         1 => ("strict (1)", "does not lead out by this interface"),
         _ => ("loose (2)", "leads nowhere"),
     };
-    let own = setting("ipv4", &link.name, "rp_filter");
     Some(
         Reason::new(
             About::ReversePath,
             format!("rp_filter is {word} on {}", link.name),
-            format!("the source of each IPv4 packet is looked up, too; a packet whose source {checked} is left to \
-                     the kernel, which drops it"),
+            format!("the source of each IPv4 packet is looked up, too, as the kernel does; a packet whose source \
+                     {checked} is left to the kernel, which drops it, as it should"),
         )
-        .concerning(Concerns::Ingress)
-        .command(format!("sysctl -w net/ipv4/conf/all/rp_filter=0 {own}=0")),
+        .concerning(Concerns::Ingress),
     )
 }
 
@@ -302,8 +274,7 @@ fn programs(facts: &Facts, link: &Link) -> Vec<Reason> {
                 ),
                 "it runs before ours and stays: what it decides for good, ours does not see",
             )
-            .concerning(Concerns::Ingress)
-            .command(format!("bpftool net show dev {}", quoted(name))),
+            .concerning(Concerns::Ingress),
         );
     }
     if let Some(id) = link.xdp {
@@ -313,8 +284,7 @@ fn programs(facts: &Facts, link: &Link) -> Vec<Reason> {
                 format!("XDP program {id} is on {name}"),
                 "it runs before ours and stays: ours does not see the packets that it takes",
             )
-            .concerning(Concerns::Ingress)
-            .command(format!("ip link set dev {} xdp off", quoted(name))),
+            .concerning(Concerns::Ingress),
         );
     }
     notes
@@ -376,15 +346,15 @@ fn speed(facts: &Facts, link: &Link) -> Vec<Reason> {
                 "one core forwards all packets received here",
             )
             .concerning(Concerns::Ingress)
-            .command(format!("ethtool -L {} combined {}", quoted(name), facts.cores)),
+            .cure(Cure::Queues(name.clone(), facts.cores)),
         );
     }
     let is_veth = link.kind.as_deref() == Some("veth");
     let its = |offloads: &&Offloads| offloads.link == link.index;
     if let Some(offloads) = facts.offloads.iter().find(its) {
-        let hint = |what: &str, why: &str, switch: &str| {
+        let hint = |what: &str, why: &str, switch: &'static str| {
             Reason::new(About::Offloads, format!("{what} is off on {name}"), why)
-                .command(format!("ethtool -K {} {switch} on", quoted(name)))
+                .cure(Cure::Offload(name.clone(), switch, true))
         };
         if !offloads.tso {
             let why = "segments of TCP are cut in software before they leave";
@@ -406,20 +376,6 @@ pub(super) fn listed(filters: &[(u32, Filter)], link: &Link) -> Option<String> {
         .map(|(_, filter)| format!("{} (preference {})", filter.kind, filter.preference))
         .collect();
     (!words.is_empty()).then(|| words.join(", "))
-}
-
-/// A setting of a device as sysctl(8) takes it: with slashes, since names of devices may have dots.
-fn setting(version: &str, device: &str, name: &str) -> String {
-    quoted(&format!("net/{version}/conf/{device}/{name}"))
-}
-
-/// As one word of the shell.
-pub(super) fn quoted(word: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:@%+=".contains(&byte);
-    match !word.is_empty() && word.bytes().all(is_plain) {
-        true => word.into(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
 }
 
 /// tcx, and links of its programs.

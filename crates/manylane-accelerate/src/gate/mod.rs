@@ -33,6 +33,7 @@
 //! Not seen: a macvlan or ipvlan in another namespace on an interface here. Such a device has an Ethernet address of
 //! its own (then its packets are not for us, and the kernel has them), or no routed way through here (ipvlan).
 
+mod cure;
 mod driver;
 mod error;
 mod facts;

@@ -4,7 +4,6 @@ use manylane_io::netlink::kernel::Link;
 use manylane_io::netlink::nftables::{Base, Chain, Hook};
 
 use super::facts::Facts;
-use super::judge::quoted;
 use super::reason::{About, Concerns, Reason};
 
 /// What all routed packets of the namespace meet.
@@ -19,23 +18,17 @@ pub(super) fn in_namespace(facts: &Facts) -> Vec<Reason> {
     }
     for chain in &facts.legacy.chains {
         is_filtered = true;
-        let (program, version) =
-            if chain.is_v6 { ("ip6tables-legacy", "IPv6") } else { ("iptables-legacy", "IPv4") };
-        let (table, name) = (quoted(&chain.table), chain.chain);
-        found.push(
-            Reason::new(
-                about(&chain.table),
-                format!(
-                    "legacy iptables, {version}, table {}, chain {name}: {}",
-                    chain.table,
-                    holds(chain.rules, chain.drops)
-                ),
-                SKIPPED,
-            )
-            .command(format!(
-                "{program} -t {table} -F {name} && {program} -t {table} -P {name} ACCEPT"
-            )),
-        );
+        found.push(Reason::new(
+            about(&chain.table),
+            format!(
+                "legacy iptables, {}, table {}, chain {}: {}",
+                version(chain.is_v6),
+                chain.table,
+                chain.chain,
+                holds(chain.rules, chain.drops)
+            ),
+            SKIPPED,
+        ));
     }
     // Where packets are filtered anyway, that they are tracked is no news.
     if !is_filtered {
@@ -74,28 +67,20 @@ fn reason(chain: &Chain, base: &Base) -> Reason {
         base.kind,
         holds(*uses as usize, base.drops)
     );
-    match owner {
-        Some(port) => Reason::new(
-            about(&base.kind),
-            what,
-            format!(
-                "{SKIPPED}; only the program that owns the table can change it, process {port} most likely"
-            ),
-        ),
-        None => {
-            let (table, name) = (quoted(table), quoted(name));
-            Reason::new(about(&base.kind), what, SKIPPED).command(format!(
-                "nft flush chain {family} {table} {name} && nft delete chain {family} {table} {name}"
-            ))
+    let why = match owner {
+        Some(port) => {
+            format!("{SKIPPED}. The table belongs to a program, process {port} most likely")
         }
-    }
+        None => SKIPPED.into(),
+    };
+    Reason::new(about(&base.kind), what, why)
 }
 
 /// Connections are kept track of by a rule in some other chain: the hooks for that are in the way of all packets.
 fn tracking(facts: &Facts) -> Vec<Reason> {
     let mut found = Vec::new();
     let why = "the kernel keeps track of all connections, and puts fragments together for that; what we forward \
-               would be missing there. Rules without connection tracking do not need it";
+               would be missing there, so leaving all packets to the kernel is right";
     let tracks = |chain: &&Chain| chain.tracking_rules > 0 && !chain.is_dormant;
     for chain in facts.chains.iter().filter(tracks) {
         let Chain { family, table, name, tracking_rules, .. } = chain;
@@ -103,34 +88,20 @@ fn tracking(facts: &Facts) -> Vec<Reason> {
             1 => "a rule with connection tracking".into(),
             many => format!("{many} rules with connection tracking"),
         };
-        found.push(
-            Reason::new(
-                About::Conntrack,
-                format!("table {family} {table}, chain {name}: {what}"),
-                why,
-            )
-            .command(format!(
-                "nft flush chain {family} {} {}",
-                quoted(table),
-                quoted(name)
-            )),
-        );
+        let what = format!("table {family} {table}, chain {name}: {what}");
+        found.push(Reason::new(About::Conntrack, what, why));
     }
     for (is_v6, table) in &facts.legacy.tracking {
-        let (program, version) =
-            if *is_v6 { ("ip6tables-legacy", "IPv6") } else { ("iptables-legacy", "IPv4") };
-        found.push(
-            Reason::new(
-                About::Conntrack,
-                format!(
-                    "legacy iptables, {version}, table {table}: rules with connection tracking"
-                ),
-                why,
-            )
-            .command(format!("{program} -t {} -F", quoted(table))),
-        );
+        let version = version(*is_v6);
+        let what =
+            format!("legacy iptables, {version}, table {table}: rules with connection tracking");
+        found.push(Reason::new(About::Conntrack, what, why));
     }
     found
+}
+
+fn version(is_v6: bool) -> &'static str {
+    if is_v6 { "IPv6" } else { "IPv4" }
 }
 
 /// By the type of a chain, or the name of a legacy table.
@@ -151,4 +122,5 @@ fn holds(rules: usize, drops: bool) -> String {
     }
 }
 
-const SKIPPED: &str = "packets that we forward would skip it";
+const SKIPPED: &str =
+    "packets that we forward would skip it, so leaving them to the kernel is right";

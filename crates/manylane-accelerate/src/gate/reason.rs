@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::cure::Cure;
+
 /// What became of the examination of one interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Standing {
@@ -107,7 +109,7 @@ pub struct Reason {
     pub what: String,
     /// Why it matters.
     pub why: String,
-    /// A command for the shell that changes it.
+    /// A command for the shell that changes it, where changing it takes no protection away.
     pub command: Option<String>,
 }
 
@@ -123,8 +125,8 @@ impl Reason {
         }
     }
 
-    pub(super) fn command(self, command: impl Into<String>) -> Reason {
-        Reason { command: Some(command.into()), ..self }
+    pub(super) fn cure(self, cure: Cure) -> Reason {
+        Reason { command: Some(cure.to_string()), ..self }
     }
 
     pub(super) fn concerning(self, concerns: Concerns) -> Reason {

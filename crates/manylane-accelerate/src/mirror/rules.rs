@@ -65,8 +65,6 @@ pub struct RefusedRules {
     pub what: String,
     /// Why that matters.
     pub why: &'static str,
-    /// What changes it.
-    pub command: String,
 }
 
 impl Rules {
@@ -157,20 +155,18 @@ fn plan(rules: Vec<&Rule>, family: Family, has_default: bool) -> Plan<'_> {
         return Plan::Usual; // Nothing of the family was heard.
     }
     let option = ip_option(family);
-    let refused = |what: String, why, command| Plan::Refused(RefusedRules { what, why, command });
+    let refused = |what: String, why| Plan::Refused(RefusedRules { what, why });
     if !rules.first().is_some_and(|rule| is_to(rule, TABLE_LOCAL)) {
         let first = rules.first().map_or_else(String::new, |rule| format!(": {}", line(rule)));
         return refused(
             format!("the first rule of `ip {option} rule` does not read the table local{first}"),
             "own addresses are looked for before all rules here",
-            format!("ip {option} rule add priority 0 lookup local"),
         );
     }
     if !rules.iter().any(|rule| is_to(rule, TABLE_MAIN)) {
         return refused(
             format!("no rule of `ip {option} rule` reads the table main for all packets"),
             "local and main are one table here",
-            format!("ip {option} rule add priority 32766 lookup main"),
         );
     }
     let places = rules.iter().map(|rule| USUAL.iter().position(|&table| is_to(rule, table)));
@@ -209,7 +205,6 @@ fn plan(rules: Vec<&Rule>, family: Family, has_default: bool) -> Plan<'_> {
         return refused(
             format!("`ip {option} rule` has {} rules; the program holds {RULES}", steps.len()),
             "the program matches a packet rule by rule",
-            format!("ip {option} rule"),
         );
     }
     Plan::Listed(steps)

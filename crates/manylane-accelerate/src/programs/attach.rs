@@ -75,7 +75,7 @@ fn cure_at_ingress(refusal: &io::Error) -> &'static str {
         Some(libc::EINVAL) => "needs Linux 6.6",
         Some(libc::ENODEV) => "the interface is gone; `ip link` lists those that exist",
         Some(libc::ERANGE) => {
-            "as many programs are there as fit: bpftool net shows whose, take one off"
+            "as many programs are there as fit, and they stay: bpftool net shows whose"
         }
         _ => "`manylane doctor` shows what this machine can",
     }

@@ -44,7 +44,7 @@ impl Accelerated for Sample {
             name: "wan".into(),
             mtu: 9000,
             tier: "kernel".into(),
-            reasons: vec![reason()],
+            reasons: vec![filter(), down()],
             sent: 1_000_000,
             sent_bytes: 64_000_000,
             device_dropped: 3,
@@ -208,10 +208,18 @@ fn lease() -> LeaseStatus {
     }
 }
 
-fn reason() -> ReasonStatus {
+fn filter() -> ReasonStatus {
     ReasonStatus {
         what: "chain inet filter forward drops".into(),
         why: "the kernel drops what it does not allow".into(),
-        command: "nft delete chain inet filter forward".into(),
+        command: String::new(),
+    }
+}
+
+fn down() -> ReasonStatus {
+    ReasonStatus {
+        what: "wan is down".into(),
+        why: "nothing goes through it".into(),
+        command: "ip link set dev wan up".into(),
     }
 }

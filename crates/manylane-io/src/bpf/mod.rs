@@ -232,8 +232,8 @@ impl fmt::Display for BpfError {
                 }
                 write!(
                     f,
-                    "; if another program is there: ip link set dev {interface} xdp off, and \
-                     bpftool net shows whose it is"
+                    "; if another program is there, it stays: bpftool net shows whose it is; take another driver \
+                     for {interface}"
                 )
             }
             BpfError::Map { queue, source } => {

@@ -97,13 +97,13 @@ verdicts! {
         "The kernel fragments it or answers; make the MTUs alike.",
     17 SamePort "same_port"
         "it would leave by its ingress interface, and the kernel may send a redirect"
-        "Set the interface's `send_redirects` to 0 if that is how the network is meant.",
+        "The kernel forwards it, and may name a shorter way to the sender.",
     18 ReversePath "reverse_path"
         "its source is our own address, or not reached by this interface (`rp_filter`)"
-        "The kernel decides, and mostly drops it. With asymmetric routes set `rp_filter` to 2 or 0.",
+        "The kernel decides, and mostly drops it, as that check is meant to. `manylane show why` names the way back.",
     19 NotForwarding "not_forwarding"
         "the kernel does not forward packets received here"
-        "Set the interface's sysctl `forwarding` to 1.",
+        "That is right where nothing is to be routed; see `manylane doctor`.",
     20 EgressKernel "egress_kernel"
         "it leaves by an interface that is not accelerated"
         "Name that interface to `manylane accelerate`, or see `manylane doctor` for what keeps it.",

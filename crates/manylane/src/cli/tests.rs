@@ -137,7 +137,7 @@ fn what_is_accelerated_as_tables() {
                 "missing, neither ingress nor egress, no kernel",
                 "lan 1,000,107 1,000,000 64.0 MB 107",
                 "\nwan: chain inet filter forward drops\nthe kernel drops what it does not allow\n",
-                "\nchanged by: nft delete chain inet filter forward\n",
+                "\nwan: wan is down\nnothing goes through it\nchanged by: ip link set dev wan up\n",
             ][..],
         ),
         (

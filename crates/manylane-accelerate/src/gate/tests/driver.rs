@@ -47,15 +47,10 @@ fn what_would_be_skipped_or_not_seen_keeps_one_direction_out_of_the_driver() {
         ("the driver of eth0 runs no XDP programs", None, [false, true], |facts| {
             facts.features[0].1.redirects = false;
         }),
-        (
-            "XDP program 8 is on eth0",
-            Some("ip link set dev eth0 xdp off"),
-            [false, true],
-            |facts| {
-                facts.kernel.links[0].xdp = Some(8);
-            },
-        ),
-        ("program 7 (cil)", Some("bpftool net show dev eth0"), [false, true], |facts| {
+        ("XDP program 8 is on eth0", None, [false, true], |facts| {
+            facts.kernel.links[0].xdp = Some(8);
+        }),
+        ("program 7 (cil)", None, [false, true], |facts| {
             facts.programs = vec![Program { link: ETH0, id: 7, name: "cil".into() }];
         }),
         ("rx-vlan-offload is on", Some("ethtool -K eth0 rxvlan off"), [false, true], |facts| {
@@ -79,18 +74,13 @@ fn what_would_be_skipped_or_not_seen_keeps_one_direction_out_of_the_driver() {
                 facts.features[0].1.transmits = false;
             },
         ),
-        ("qdisc tbf on eth0", Some("tc qdisc delete dev eth0 root"), [true, false], |facts| {
+        ("qdisc tbf on eth0", None, [true, false], |facts| {
             facts.qdiscs = vec![Qdisc { link: ETH0, kind: "tbf".into(), place: Place::Root }];
         }),
-        (
-            "at egress of eth0: u32",
-            Some("tc filter delete dev eth0 egress"),
-            [true, false],
-            |facts| {
-                facts.egress_filters = vec![(ETH0, Filter { kind: "u32".into(), preference: 1 })];
-            },
-        ),
-        ("program 9 (cil)", Some("bpftool net show dev eth0"), [true, false], |facts| {
+        ("at egress of eth0: u32", None, [true, false], |facts| {
+            facts.egress_filters = vec![(ETH0, Filter { kind: "u32".into(), preference: 1 })];
+        }),
+        ("program 9 (cil)", None, [true, false], |facts| {
             facts.egress_programs = vec![Program { link: ETH0, id: 9, name: "cil".into() }];
         }),
         ("", None, [true, true], |facts| {

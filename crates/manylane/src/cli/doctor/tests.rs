@@ -37,7 +37,7 @@ fn both() -> Vec<Examination> {
         About::Netfilter,
         true,
         "table inet fw, chain forward (filter at forward): policy drop",
-        Some("nft flush chain inet fw forward && nft delete chain inet fw forward"),
+        None,
     );
     let kept = Standing {
         tier: Tier::Kernel,
@@ -47,9 +47,10 @@ fn both() -> Vec<Examination> {
         ..standing("lan")
     };
     let filter = reason(About::TrafficControl, false, "a filter on wan", None);
+    let down = reason(About::Down, false, "wan is down", Some("ip link set dev wan up"));
     let other = Standing {
         interface: "wan".into(),
-        reasons: vec![drop, filter],
+        reasons: vec![drop, filter, down],
         notes: vec![reason(About::Queues, false, "word ".repeat(30).trim_end(), None)],
         ..kept.clone()
     };
@@ -63,20 +64,22 @@ fn for_people() {
     assert_eq!(
         said,
         "Interface  Tier    In  Out  Kept by
-───────────────────────────────────────────────────────
+─────────────────────────────────────────────────────────────
 lan        kernel  no  no   netfilter
-wan        kernel  no  no   netfilter, traffic_control
+wan        kernel  no  no   netfilter, traffic_control, down
 
 0 of 2 can be accelerated as they are
 
 all interfaces
 - kept in the kernel: table inet fw, chain forward (filter at forward): policy drop
   packets that we forward would skip it
-  $ nft flush chain inet fw forward && nft delete chain inet fw forward
 
 wan
 - kept in the kernel: a filter on wan
   packets that we forward would skip it
+- kept in the kernel: wan is down
+  packets that we forward would skip it
+  $ ip link set dev wan up
 - note: word word word word word word word word word word word word word word word word word word
   word word word word word word word word word word word word
   packets that we forward would skip it
