@@ -22,6 +22,7 @@
 //! | `published.rs`  | what the API shows, from what the mirror thread leaves for it and the programs count      |
 //! | `ledger.rs` | counters as sums that have to add up                                                      |
 //! | `flows.rs`  | which flows pass, by a sample                                                             |
+//! | `log.rs`    | what is said of interfaces on standard error                                              |
 //! | `why.rs`    | what would become of a packet                                                             |
 //! | `lock.rs`   | one in a network namespace                                                                |
 //!
@@ -44,6 +45,7 @@ mod flows;
 mod lease;
 mod ledger;
 mod lock;
+mod log;
 mod ports;
 mod published;
 mod questions;

@@ -73,6 +73,7 @@ pub(super) struct PortView {
     pub choice: TierChoice,
     pub programs: Vec<String>,
     pub reasons: Vec<ReasonStatus>,
+    pub bypassed: Vec<ReasonStatus>,
     pub tier_reasons: Vec<ReasonStatus>,
 }
 
@@ -135,8 +136,10 @@ impl Published {
     /// Says something, where it is to.
     pub fn log(&self, what: &str) {
         if self.options.speaks {
-            // Without a standard error the message has no reader.
-            let _ = writeln!(io::stderr(), "manylane: {what}");
+            // In one piece, each line with the name: other processes write there, too. Without a standard error
+            // the message has no reader.
+            let text: String = what.lines().map(named).collect();
+            let _ = io::stderr().write_all(text.as_bytes());
         }
     }
 
@@ -232,6 +235,7 @@ impl Accelerated for Published {
             attached: port.attached,
             programs: port.programs,
             reasons: port.reasons,
+            bypassed: port.bypassed,
             seen: ledger::seen(&counted),
             dropped: ledger::dropped(&counted),
             queued: ledger::queued(&counted),
@@ -278,10 +282,9 @@ impl Accelerated for Published {
         let others = ports.iter().filter(|port| port.choice != options.tier);
         let port_tiers =
             others.map(|port| (port.name.clone(), port.choice.name().into())).collect();
-        let bypass = if options.bypass.netfilter { vec!["netfilter".into()] } else { Vec::new() };
         AcceleratorConfig {
             interfaces: ports.iter().map(|port| port.name.clone()).collect(),
-            bypass,
+            bypass: options.bypass.names(),
             tier: options.tier.name().into(),
             port_tiers,
             lease_ms: ms(options.lease.as_nanos()),
@@ -379,6 +382,14 @@ impl Accelerated for Published {
         let answer = why::why(&ports, reader.guard(), transit, question);
         reader.offline();
         Ok(Why { mirror, ..answer.map_err(AskError::BadQuestion)? })
+    }
+}
+
+/// A line of the log; one that is indented belongs to the line before.
+fn named(line: &str) -> String {
+    match line.starts_with(' ') {
+        true => format!("{line}\n"),
+        false => format!("manylane: {line}\n"),
     }
 }
 

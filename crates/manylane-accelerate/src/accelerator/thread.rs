@@ -38,7 +38,6 @@ mod resync;
 mod shown;
 mod start;
 
-use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,6 +49,7 @@ use manylane_io::poll::poll;
 use manylane_net::transit::TransitMut;
 
 use super::lease::{Lease, in_ticks, now};
+use super::log::Log;
 use super::ports::Ports;
 use super::published::Published;
 use super::questions::QuestionQueue;
@@ -81,8 +81,8 @@ pub(super) struct Thread {
     heard: Option<Vec<Event>>,
     todo: Todo,
     standings: Vec<Standing>,
-    /// What was said of each port last.
-    logged: HashMap<String, String>,
+    /// What was said of ports last.
+    log: Log,
     /// Whether the tables had all that the kernel has, when that was looked at last.
     was_whole: bool,
     /// Why the gate could not judge.

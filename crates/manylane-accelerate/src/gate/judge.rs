@@ -17,6 +17,7 @@ pub fn judge(facts: &Facts, link: &Link, bypass: Bypass) -> Standing {
     found.extend(ingress_filters(facts, link));
     let (bypassed, reasons): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|reason| bypass.covers(reason.about));
+    let skipped = |reason| Reason { why: BYPASSED.into(), ..reason };
     let is_ingress = !reasons.iter().any(|reason| reason.concerns.has_ingress());
     let driver = driver::judge(facts, link);
     Standing {
@@ -30,7 +31,7 @@ pub fn judge(facts: &Facts, link: &Link, bypass: Bypass) -> Standing {
         is_ingress,
         is_egress: !reasons.iter().any(|reason| reason.concerns.has_egress()),
         reasons,
-        bypassed,
+        bypassed: bypassed.into_iter().map(skipped).collect(),
         notes: notes(facts, link),
         driver,
     }
@@ -378,6 +379,7 @@ pub(super) fn listed(filters: &[(u32, Filter)], link: &Link) -> Option<String> {
     (!words.is_empty()).then(|| words.join(", "))
 }
 
+const BYPASSED: &str = "packets that we forward skip it, by the operator's word";
 /// tcx, and links of its programs.
 const OLDEST: (u32, u32) = (6, 6);
 /// Places of the table from device to port.

@@ -256,6 +256,11 @@ impl Bypass {
         Ok(bypass)
     }
 
+    /// The names of those that are overridden.
+    pub fn names(self) -> Vec<String> {
+        if self.netfilter { vec![NETFILTER.into()] } else { Vec::new() }
+    }
+
     pub(super) fn covers(self, about: About) -> bool {
         self.netfilter && about.bypass() == Some(NETFILTER)
     }

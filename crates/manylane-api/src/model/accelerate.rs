@@ -138,8 +138,11 @@ pub struct AcceleratedPort {
     pub attached: bool,
     /// Foreign programs that see its packets before manylane's program.
     pub programs: Vec<String>,
-    /// Why packets are left to the kernel, and the command that changes that.
+    /// Why packets are left to the kernel, and a command that changes that.
     pub reasons: Vec<ReasonStatus>,
+    /// What would keep packets in the kernel, had the operator not let them bypass it.
+    #[serde(default)]
+    pub bypassed: Vec<ReasonStatus>,
     /// Packets that the programs saw here, on receive.
     pub seen: u64,
     /// Packets, of `seen`, that manylane forwarded.
@@ -181,7 +184,7 @@ pub struct ReasonStatus {
     pub what: String,
     /// Why packets may not bypass it.
     pub why: String,
-    /// A command that changes it; empty if no command does.
+    /// A command that changes it; empty if no command does, or if it would take protection away.
     pub command: String,
 }
 

@@ -4,12 +4,14 @@
 
 pub mod accelerate;
 mod capture;
+mod extent;
 mod forwarder;
 mod source;
 mod trace;
 mod transaction;
 
 pub use capture::{CaptureFile, CapturePart, CaptureRequest, SNAP_MAX};
+pub use extent::Extent;
 pub use forwarder::{
     AddressState, AddressStatus, ApiError, BucketStatus, CopyStatus, Daemon, DropStatus,
     FaultStatus, FrameHolder, FrameLedger, FrameLine, FramesStatus, Ledger, ListStatus,

@@ -15,14 +15,14 @@ use signal_hook::iterator::Signals;
 
 use super::run::ListenOptions;
 use super::{USAGE, complain, done, print};
-use crate::terminal::table::{count, lay_out, plural};
+use crate::tables::extent::{self, grouped};
+use crate::terminal::table::{count, lay_out};
 use manylane_accelerate::accelerator::{
     Accelerator, LEASE, Options, STALE_LIMIT, TierChoice, examine,
 };
-use manylane_accelerate::gate::{Bypass, Reason, Standing};
-use manylane_api::DEFAULT_SOCKET;
-use manylane_api::Listen;
+use manylane_accelerate::gate::{Bypass, Reason, Standing, Tier};
 use manylane_api::accelerate::Accelerated;
+use manylane_api::{DEFAULT_SOCKET, Extent, Listen};
 use manylane_io::privilege::{Keep, Privileges};
 use manylane_io::service::{Look, Service};
 
@@ -151,7 +151,8 @@ fn accelerate(options: &CommandOptions) -> ExitCode {
         Ok(accelerator) => accelerator,
         Err(error) => return done::<()>(Err(error)),
     };
-    complain(&"manylane: accelerating; SIGINT or SIGTERM ends it");
+    // How many interfaces are accelerated was said by then.
+    complain(&"manylane: SIGINT or SIGTERM ends it");
     let service = match Service::ready(look(accelerator.source())) {
         Ok(service) => service,
         Err(error) => return done::<()>(Err(format!("cannot make a thread: {error}"))),
@@ -172,11 +173,10 @@ fn accelerate(options: &CommandOptions) -> ExitCode {
 /// For the service manager: each decision on the lease is progress. Only the thread that keeps the tables current decides
 /// on the lease. The decision may be to give the lease up: a restart would not make the kernel's changes fewer.
 fn look(source: Arc<dyn Accelerated>) -> impl FnMut() -> Look + Send {
+    let bypass = source.config().bypass;
     move || {
         let (ports, lease) = (source.ports(), source.daemon().lease);
-        let forwards = ports.iter().filter(|port| port.ingress).count();
-        let status = format!("{forwards} of {} accelerated", plural(ports.len(), "interface"));
-        Look { status, progress: lease.checks }
+        Look { status: extent::line(&ports, &lease, &bypass), progress: lease.checks }
     }
 }
 
@@ -217,7 +217,11 @@ fn text(standings: &[Standing]) -> String {
         ]
     });
     let table = lay_out(&["Interface", "Tier", "Ingress", "Egress", ">Reasons", ">Bypassed"], rows);
-    let mut more = String::new();
+    let extent = Extent::of(standings.iter().map(|standing| match standing.tier {
+        Tier::Kernel => (false, false),
+        _ => (standing.is_ingress, standing.is_egress),
+    }));
+    let mut all = Vec::new();
     for standing in standings {
         for (word, list) in [
             ("kept in the kernel", &standing.reasons),
@@ -228,14 +232,15 @@ fn text(standings: &[Standing]) -> String {
             ("not in the driver by auto", &standing.driver.auto),
             ("not by workers", &standing.driver.sockets),
         ] {
-            more.extend(list.iter().map(|reason| line(&standing.interface, word, reason)));
+            all.extend(list.iter().map(|reason| (standing.interface.clone(), (word, reason))));
         }
     }
-    table + &more
+    let more = grouped(all).into_iter().map(|(names, (word, reason))| line(&names, word, reason));
+    format!("Started now: {extent}\n\n{table}{}", more.collect::<String>())
 }
 
-fn line(interface: &str, word: &str, reason: &Reason) -> String {
+fn line(interfaces: &str, word: &str, reason: &Reason) -> String {
     let command = reason.command.as_ref().map(|command| format!("  changed by: {command}\n"));
     let (what, why) = (&reason.what, &reason.why);
-    format!("\n{interface}: {word}: {what}\n  {why}\n{}", command.unwrap_or_default())
+    format!("\n{interfaces}: {word}: {what}\n  {why}\n{}", command.unwrap_or_default())
 }

@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use manylane_api::accelerate::{AcceleratedPort, AcceleratorConfig, AcceleratorStatus};
 use manylane_api::{Client, ClientError, ConfigStatus, DEFAULT_SOCKET};
 
 use super::{percent_encoded, watch};
-use crate::tables::{self, accelerate};
+use crate::tables::{self, accelerate, extent};
 use crate::terminal::{USAGE, complain, done, print};
 
 #[derive(Debug, Args)]
@@ -177,7 +178,11 @@ pub(super) fn place(client: &Client, question: &Question) -> Result<Place, Clien
 /// Requests `path` of the accelerator and lays out the answer.
 fn accelerated(client: &Client, what: Noun, path: &str) -> Result<String, ClientError> {
     match what {
-        Noun::Drops => client.ask(path).map(|answer: Vec<_>| accelerate::drops(&answer)),
+        Noun::Drops => {
+            let (head, ports) = head(client)?;
+            let answer: Vec<_> = client.ask(path)?;
+            Ok(format!("{head}\n{}", accelerate::drops(&answer, &ports)))
+        }
         Noun::Ledger => client.ask(path).map(|answer| accelerate::ledger(&answer)),
         Noun::Routes => client.ask(path).map(|answer: Vec<_>| tables::routes(&answer)),
         Noun::Neighbours => client.ask(path).map(|answer: Vec<_>| accelerate::neighbours(&answer)),
@@ -187,6 +192,14 @@ fn accelerated(client: &Client, what: Noun, path: &str) -> Result<String, Client
             client.ask(path).map(|answer: Vec<_>| accelerate::diff(&answer))
         }
         Noun::Mirror => client.ask(path).map(|answer| accelerate::mirror(&answer)),
-        _ => client.ask(path).map(|answer: Vec<_>| accelerate::ports(&answer)),
+        _ => head(client).map(|(head, ports)| format!("{head}\n{}", accelerate::ports(&ports))),
     }
+}
+
+/// What is said first of an accelerator, and its ports.
+fn head(client: &Client) -> Result<(String, Vec<AcceleratedPort>), ClientError> {
+    let AcceleratorStatus { lease, .. } = client.ask("/v1/daemon")?;
+    let AcceleratorConfig { bypass, .. } = client.ask("/v1/accelerate/config")?;
+    let ports: Vec<AcceleratedPort> = client.ask("/v1/accelerate/ports")?;
+    Ok((extent::head(&ports, &lease, &bypass), ports))
 }

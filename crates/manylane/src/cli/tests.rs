@@ -141,7 +141,7 @@ fn what_is_accelerated_as_tables() {
             ][..],
         ),
         (
-            accelerate::drops(&Sample.drops()),
+            accelerate::drops(&Sample.drops(), &Sample.ports()),
             &["local to the kernel 100 lan 100", "tx_dropped lost: device"],
         ),
         (

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::extent::grouped;
 use super::{line, or_dash, parts};
 use crate::terminal::table::{bytes, count, lay_out, signed};
 use manylane_api::accelerate::{
@@ -40,11 +41,19 @@ pub(crate) fn ports(ports: &[AcceleratedPort]) -> String {
     let titles =
         ["Port", ">Seen", ">Forwarded", ">Bytes", ">To the kernel", ">Sent", ">Bytes", ">Lost"];
     let counters = lay_out(&titles, counters);
-    let reasons = ports.iter().map(|port| {
-        let why_tier = format!("{}, tier {}", port.name, tier(port));
-        reasons(&port.name, &port.reasons) + &self::reasons(&why_tier, &port.tier_reasons)
-    });
-    format!("{set_up}\n{counters}{}", reasons.collect::<String>())
+    let of_port = |port: &AcceleratedPort| {
+        let all = [
+            (String::new(), &port.reasons),
+            (", bypassed".into(), &port.bypassed),
+            (format!(", tier {}", tier(port)), &port.tier_reasons),
+        ];
+        let named = all.map(|(kind, reasons)| {
+            let named = |one: &ReasonStatus| (port.name.clone(), (kind.clone(), one.clone()));
+            reasons.iter().map(named).collect::<Vec<_>>()
+        });
+        named.concat()
+    };
+    format!("{set_up}\n{counters}{}", reasons(ports.iter().flat_map(of_port)))
 }
 
 /// One word, if ingress and egress have one tier.
@@ -73,22 +82,27 @@ fn state(port: &AcceleratedPort) -> String {
     words.join(", ")
 }
 
-/// Why an interface is left to the kernel, and what to do: some lines for each reason.
-pub(crate) fn reasons(name: &str, reasons: &[ReasonStatus]) -> String {
-    let of_reason = |reason: &ReasonStatus| {
+/// Why interfaces are left to the kernel, and what to do: some lines for each reason, with the names of all that have
+/// the reason, and its kind.
+fn reasons(reasons: impl IntoIterator<Item = (String, (String, ReasonStatus))>) -> String {
+    let lines = |(names, (kind, reason)): (String, (String, ReasonStatus))| {
         let command = match reason.command.as_str() {
             "" => String::new(),
             command => format!("  changed by: {command}\n"),
         };
-        format!("\n{name}: {}\n  {}\n{command}", reason.what, reason.why)
+        format!("\n{names}{kind}: {}\n  {}\n{command}", reason.what, reason.why)
     };
-    reasons.iter().map(of_reason).collect()
+    grouped(reasons).into_iter().map(lines).collect()
 }
 
-pub(crate) fn drops(reasons: &[PassedStatus]) -> String {
+pub(crate) fn drops(reasons: &[PassedStatus], ports: &[AcceleratedPort]) -> String {
     let some: Vec<_> = reasons.iter().filter(|reason| reason.total > 0).collect();
+    let seen = ports.iter().fold(0, |sum: u64, port| sum.saturating_add(port.seen));
     if some.is_empty() {
-        return "Everything was forwarded.\n".into();
+        return match seen {
+            0 => "The programs have seen no packet.\n".into(),
+            seen => format!("All {} packets that the programs saw were forwarded.\n", count(seen)),
+        };
     }
     let rows = some.into_iter().map(|reason| {
         let ports =
@@ -324,7 +338,8 @@ pub(crate) fn why(why: &Why) -> String {
         }
         text = text + "\n" + &lay_out(&["Mirror", ""], rows);
     }
-    text + &reasons("gate", &why.reasons)
+    let gate = |reason: &ReasonStatus| ("gate".to_owned(), (String::new(), reason.clone()));
+    text + &reasons(why.reasons.iter().map(gate))
 }
 
 fn total(parts: &BTreeMap<String, u64>) -> u64 {

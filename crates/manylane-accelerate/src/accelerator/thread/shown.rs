@@ -13,24 +13,9 @@ impl Thread {
     /// Says what has become of ports, where that is new.
     pub(super) fn log_changes(&mut self) {
         self.todo.show = true;
-        for port in &self.ports.list {
-            let reasons = self.reasons(port);
-            let mut sentence = match port.is_attached() {
-                true => format!(
-                    "{}: forwards received packets ({}), transmits by {}",
-                    port.name,
-                    port.tier(),
-                    port.egress_tier()
-                ),
-                false => format!("{}: the kernel forwards", port.name),
-            };
-            for reason in reasons.into_iter().chain(self.tier_reasons(port)) {
-                sentence += &format!("\n  {}: {}", reason.what, reason.why);
-            }
-            if self.logged.get(&port.name) != Some(&sentence) {
-                self.published.log(&sentence);
-                self.logged.insert(port.name.clone(), sentence);
-            }
+        let bypass = self.published.options.bypass.names();
+        if let Some(said) = self.log.changed(&self.views(), &bypass) {
+            self.published.log(&said);
         }
     }
 
@@ -70,8 +55,17 @@ impl Thread {
         reasons
     }
 
-    /// Why it has the tier that it has, among those that forward.
+    /// What it would be kept by, had the operator not said otherwise.
+    fn bypassed(&self, port: &Port) -> Vec<ReasonStatus> {
+        let of = self.standings.iter().filter(|standing| standing.interface == port.name);
+        of.flat_map(|standing| standing.bypassed.iter().map(reason)).collect()
+    }
+
+    /// Why it has the tier that it has, among those that forward. Where none does, the reason is the gate's.
     fn tier_reasons(&self, port: &Port) -> Vec<ReasonStatus> {
+        if !port.ingress && !port.egress {
+            return Vec::new();
+        }
         let standing = self.standings.iter().find(|one| one.interface == port.name);
         tier_reasons::reasons(port, standing.map(|standing| &standing.driver))
     }
@@ -124,6 +118,7 @@ impl Thread {
                 choice: port.choice,
                 programs: port.programs.clone(),
                 reasons: self.reasons(port),
+                bypassed: self.bypassed(port),
                 tier_reasons: self.tier_reasons(port),
             }
         };

@@ -1,6 +1,5 @@
 //! The thread, put together: subscribed first, then judged, then true.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -16,6 +15,7 @@ use manylane_sync::words::Words;
 use super::{Counts, Thread, Todo};
 use crate::accelerator::flows::Sampler;
 use crate::accelerator::lease::Lease;
+use crate::accelerator::log::Log;
 use crate::accelerator::ports::Ports;
 use crate::accelerator::published::Published;
 use crate::accelerator::questions::question_queue;
@@ -127,7 +127,7 @@ impl Thread {
             heard: None,
             todo: Todo { resync: true, load: true, judge: true, ports: true, ..Todo::default() },
             standings: Vec::new(),
-            logged: HashMap::new(),
+            log: Log::default(),
             was_whole: true,
             trouble: None,
             next_poll: Instant::now(),

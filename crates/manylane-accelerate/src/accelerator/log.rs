@@ -1,0 +1,148 @@
+//! What the log says of interfaces: how many are accelerated, what has become of each, and why.
+//!
+//! A change is said once, all of it in one piece. What held before the change is not repeated: neither the reasons of
+//! an interface that had them already, nor a reason of all interfaces for each of them.
+
+use std::collections::HashMap;
+
+use manylane_api::Extent;
+use manylane_api::accelerate::ReasonStatus;
+
+use super::published::PortView;
+
+/// What was said last.
+#[derive(Default)]
+pub(super) struct Log {
+    first_line: String,
+    ports: HashMap<String, Said>,
+}
+
+/// What was said of one interface.
+#[derive(Clone, Default, PartialEq, Eq)]
+struct Said {
+    what: String,
+    reasons: Vec<ReasonStatus>,
+}
+
+impl Log {
+    /// What is to be said of ports, if it is new. `bypass`: what packets that are forwarded skip, by name.
+    pub fn changed(&mut self, ports: &[PortView], bypass: &[String]) -> Option<String> {
+        let mut lines = Vec::new();
+        let extent = Extent::of(ports.iter().map(|port| (port.ingress, port.egress)));
+        let first_line = match bypass {
+            [] => extent.to_string(),
+            some => format!("{extent}; what is forwarded bypasses {}", some.join(", ")),
+        };
+        if self.first_line != first_line {
+            lines.push(first_line.clone());
+            self.first_line = first_line;
+        }
+        // Each reason once, in the order of the ports, with all ports to which it is new.
+        let mut news: Vec<(ReasonStatus, Vec<&str>)> = Vec::new();
+        for port in ports {
+            let now = said(port);
+            let before = self.ports.get(&port.name);
+            if before.is_none_or(|before| before.what != now.what) {
+                lines.push(format!("{}: {}", port.name, now.what));
+            }
+            let is_known = |reason: &&ReasonStatus| {
+                before.is_some_and(|before| before.reasons.contains(reason))
+            };
+            for reason in now.reasons.iter().filter(|reason| !is_known(reason)) {
+                match news.iter_mut().find(|(known, _)| known == reason) {
+                    Some((_, names)) => names.push(&port.name),
+                    None => news.push((reason.clone(), vec![&port.name])),
+                }
+            }
+            if before != Some(&now) {
+                self.ports.insert(port.name.clone(), now);
+            }
+        }
+        for (reason, names) in news {
+            lines.push(format!("  {}: {}: {}", names.join(", "), reason.what, reason.why));
+        }
+        (!lines.is_empty()).then(|| lines.join("\n"))
+    }
+}
+
+fn said(port: &PortView) -> Said {
+    let what = match (port.index, port.attached) {
+        (None, _) => "the interface does not exist now".to_owned(),
+        (Some(_), true) => {
+            format!("forwards received packets ({}), transmits by {}", port.tier, port.egress_tier)
+        }
+        (Some(_), false) if port.egress => {
+            format!("the kernel forwards received packets; transmits by {}", port.egress_tier)
+        }
+        (Some(_), false) => "the kernel forwards".to_owned(),
+    };
+    let all = [&port.reasons, &port.bypassed, &port.tier_reasons];
+    Said { what, reasons: all.into_iter().flatten().cloned().collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(name: &str, is_accelerated: bool, reasons: &[&str]) -> PortView {
+        PortView {
+            name: name.into(),
+            index: Some(7),
+            ingress: is_accelerated,
+            egress: is_accelerated,
+            attached: is_accelerated,
+            tier: if is_accelerated { "ingress" } else { "kernel" },
+            egress_tier: if is_accelerated { "ingress" } else { "kernel" },
+            reasons: reasons.iter().map(|what| reason(what)).collect(),
+            ..PortView::default()
+        }
+    }
+
+    fn reason(what: &str) -> ReasonStatus {
+        ReasonStatus { what: what.into(), why: "so".into(), command: String::new() }
+    }
+
+    #[test]
+    fn how_many_are_accelerated_is_said_first_and_a_reason_of_all_once() {
+        let mut log = Log::default();
+        let kept = ["lan", "wan"].map(|name| port(name, false, &["a filter"]));
+        let said = log.changed(&kept, &[]).expect("it is new");
+        assert_eq!(
+            said,
+            "0 of 2 interfaces accelerated: the kernel forwards everything\n\
+             lan: the kernel forwards\nwan: the kernel forwards\n  lan, wan: a filter: so"
+        );
+        assert_eq!(log.changed(&kept, &[]), None, "said once");
+        let free = ["lan", "wan"].map(|name| port(name, true, &[]));
+        let said = log.changed(&free, &[]).expect("it is new");
+        assert!(said.starts_with("2 of 2 interfaces accelerated\nlan: forwards"), "{said}");
+        let said = log.changed(&kept, &[]).expect("it came back");
+        assert!(said.ends_with("\n  lan, wan: a filter: so"), "{said}");
+    }
+
+    /// A veth's paragraph, at each change of its tier.
+    #[test]
+    fn a_reason_that_held_before_is_not_repeated() {
+        let mut log = Log::default();
+        let veth = |tier| {
+            let port = PortView { tier, ..port("lan", true, &[]) };
+            PortView { tier_reasons: vec![reason("a veth")], ..port }
+        };
+        let first = log.changed(&[veth("ingress")], &[]).expect("it is new");
+        assert!(first.ends_with("\n  lan: a veth: so"), "{first}");
+        let second = log.changed(&[veth("driver")], &[]).expect("the tier is new");
+        assert_eq!(second, "lan: forwards received packets (driver), transmits by ingress");
+    }
+
+    #[test]
+    fn what_is_bypassed_is_said() {
+        let mut log = Log::default();
+        let free = ["lan", "wan"].map(|name| {
+            let bypassed = vec![reason("a filter")];
+            PortView { bypassed, ..port(name, true, &[]) }
+        });
+        let said = log.changed(&free, &["netfilter".into()]).expect("it is new");
+        let first = "2 of 2 interfaces accelerated; what is forwarded bypasses netfilter\n";
+        assert!(said.starts_with(first) && said.ends_with("\n  lan, wan: a filter: so"), "{said}");
+    }
+}

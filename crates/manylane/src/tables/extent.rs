@@ -1,0 +1,114 @@
+//! The first lines about an accelerator: how many interfaces it accelerates, and why not the others.
+
+use manylane_api::Extent;
+use manylane_api::accelerate::{AcceleratedPort, LeaseStatus, ReasonStatus};
+
+/// What `manylane show` says first: how many interfaces are accelerated, what keeps the others, what is bypassed.
+pub(crate) fn head(ports: &[AcceleratedPort], lease: &LeaseStatus, bypass: &[String]) -> String {
+    let mut text = format!("{}.\n", Extent::now(ports, lease.holds));
+    if !lease.holds {
+        text += "The lease has lapsed: see `manylane show mirror`.\n";
+    }
+    if !bypass.is_empty() {
+        text += &format!("Forwarded packets bypass {}.\n", bypass.join(", "));
+    }
+    for (names, what) in kept(ports) {
+        text += &format!("{names}: {what}\n");
+    }
+    text
+}
+
+/// The same in one line, for a service manager.
+pub(crate) fn line(ports: &[AcceleratedPort], lease: &LeaseStatus, bypass: &[String]) -> String {
+    let mut parts = vec![Extent::now(ports, lease.holds).to_string()];
+    if !lease.holds {
+        parts.push("the lease has lapsed".into());
+    }
+    if !bypass.is_empty() {
+        parts.push(format!("forwarded packets bypass {}", bypass.join(", ")));
+    }
+    parts.extend(kept(ports).into_iter().map(|(names, what)| format!("{names}: {what}")));
+    parts.join("; ")
+}
+
+/// What keeps interfaces that are not accelerated, each obstacle once, with their names.
+fn kept(ports: &[AcceleratedPort]) -> Vec<(String, String)> {
+    let kept = ports.iter().filter(|port| !(port.ingress && port.egress));
+    let missing =
+        ReasonStatus { what: "the interface does not exist now".into(), ..Default::default() };
+    let of_port = |port: &AcceleratedPort| {
+        let missing = port.index.is_none().then(|| missing.clone());
+        let reasons = missing.into_iter().chain(port.reasons.iter().cloned());
+        reasons.map(|reason| (port.name.clone(), reason)).collect::<Vec<_>>()
+    };
+    let all = grouped(kept.flat_map(of_port));
+    all.into_iter().map(|(names, reason)| (names, reason.what)).collect()
+}
+
+/// Each reason once, in their order, with the names of all that have it: what holds for all is said once.
+pub(crate) fn grouped<R: PartialEq>(
+    reasons: impl IntoIterator<Item = (String, R)>,
+) -> Vec<(String, R)> {
+    let mut groups: Vec<(String, R)> = Vec::new();
+    for (name, reason) in reasons {
+        match groups.iter_mut().find(|(_, known)| *known == reason) {
+            Some((names, _)) => *names += &format!(", {name}"),
+            None => groups.push((name, reason)),
+        }
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(name: &str, reasons: &[&str]) -> AcceleratedPort {
+        let reason = |what: &&str| ReasonStatus { what: (*what).into(), ..Default::default() };
+        AcceleratedPort {
+            name: name.into(),
+            index: Some(7),
+            ingress: reasons.is_empty(),
+            egress: reasons.is_empty(),
+            reasons: reasons.iter().map(reason).collect(),
+            ..AcceleratedPort::default()
+        }
+    }
+
+    fn lease(holds: bool) -> LeaseStatus {
+        LeaseStatus { holds, ..LeaseStatus::default() }
+    }
+
+    #[test]
+    fn how_many_and_why_not_the_others() {
+        let free = [port("lan", &[]), port("wan", &[])];
+        assert_eq!(head(&free, &lease(true), &[]), "2 of 2 interfaces accelerated.\n");
+        assert_eq!(line(&free, &lease(true), &[]), "2 of 2 interfaces accelerated");
+        let kept = [port("lan", &["a filter"]), port("wan", &["a filter", "wan is down"])];
+        assert_eq!(
+            head(&kept, &lease(true), &[]),
+            "0 of 2 interfaces accelerated: the kernel forwards everything.\n\
+             lan, wan: a filter\nwan: wan is down\n"
+        );
+        let gone = AcceleratedPort { index: None, ..port("wan", &[]) };
+        let gone = AcceleratedPort { ingress: false, egress: false, ..gone };
+        assert_eq!(
+            line(&[port("lan", &[]), gone], &lease(true), &[]),
+            "1 of 2 interfaces accelerated: the kernel forwards everything; \
+             wan: the interface does not exist now"
+        );
+    }
+
+    #[test]
+    fn a_lapsed_lease_and_what_is_bypassed_are_said() {
+        let free = [port("lan", &[]), port("wan", &[])];
+        let bypass = ["netfilter".to_owned()];
+        assert_eq!(
+            head(&free, &lease(false), &bypass),
+            "0 of 2 interfaces accelerated: the kernel forwards everything.\n\
+             The lease has lapsed: see `manylane show mirror`.\nForwarded packets bypass netfilter.\n"
+        );
+        let said = line(&free, &lease(true), &bypass);
+        assert_eq!(said, "2 of 2 interfaces accelerated; forwarded packets bypass netfilter");
+    }
+}
