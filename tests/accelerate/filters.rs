@@ -111,6 +111,51 @@ fn a_filter_of_tc_where_packets_come_in_keeps_dropping() {
     TC_FILTER.is_kept();
 }
 
+/// The log, `show ports` and `show drops` begin with it; what is overridden by name is said in the same place.
+#[test]
+fn how_much_is_accelerated_is_said_first_and_why_not_more() {
+    let Some(topology) = topology(IN_A_ROW) else { return };
+    say(&topology, DROP_POLICY.on);
+    let filter = "table inet filter, chain forward (filter at forward): policy drop";
+    let shown = |accelerated: &Accelerated, what: &str| {
+        let (program, socket) = (env!("CARGO_BIN_EXE_manylane"), accelerated.socket());
+        topology.tool("r1", &format!("{program} show {what} --socket {}", socket.display()))
+    };
+    let accelerated = start(&topology);
+    accelerated.wait_for_tier("lan", "kernel");
+    let none = "0 of 2 interfaces accelerated: the kernel forwards everything";
+    let said = accelerated.said();
+    assert!(said.starts_with(&format!("manylane: {none}\n")), "{said}");
+    assert!(said.contains(&format!("\n  lan, wan: {filter}: packets that we forward")), "{said}");
+    for what in ["ports", "drops"] {
+        let shown = shown(&accelerated, what);
+        let first = format!("{none}.\nlan, wan: {filter}\nlan, wan: no program has looked for ");
+        assert!(shown.starts_with(&first), "{shown}");
+        assert!(!shown.contains("software device"), "the gate's reason counts: {shown}");
+    }
+    let said = shown(&accelerated, "drops");
+    assert!(said.ends_with("\nThe programs have seen no packet.\n"), "{said}");
+    assert!(shown(&accelerated, "ledger").contains("\nlan, wan: no program has looked for "));
+    say(&topology, DROP_POLICY.off);
+    accelerated.wait_for_tier("lan", "ingress");
+    assert!(shown(&accelerated, "ports").starts_with("2 of 2 interfaces accelerated.\n"));
+    drop(accelerated);
+
+    say(&topology, DROP_POLICY.on);
+    let (router, program) = (topology.host("r1"), env!("CARGO_BIN_EXE_manylane"));
+    let bypass = ["--bypass", "netfilter"];
+    let accelerated = Accelerated::start_with(router, program, &["lan", "wan"], &bypass);
+    accelerated.wait_for_tier("lan", "ingress");
+    let first = "manylane: 2 of 2 interfaces accelerated; what is forwarded bypasses netfilter\n";
+    let said = accelerated.said();
+    assert!(said.starts_with(first) && said.contains(&format!("  lan, wan: {filter}: ")), "{said}");
+    let shown = shown(&accelerated, "ports");
+    let first = "2 of 2 interfaces accelerated.\nForwarded packets bypass netfilter.\n";
+    assert!(shown.starts_with(first), "{shown}");
+    let skipped = format!("\nlan, wan, bypassed: {filter}\n");
+    assert!(shown.contains(&skipped), "{shown}");
+}
+
 impl Case {
     /// Both ways round, in a lab of its own each.
     fn is_kept(&self) {
@@ -133,10 +178,15 @@ impl Case {
         self.is_named(&format!("{:?}", port.reasons));
         let begun = stream.after(20);
         self.acts_on(&stream, begun, stream.after(500));
-        assert_eq!(accelerated.port("lan").forwarded, 0, "{:#?}", accelerated.ports());
+        let lan = accelerated.port("lan");
+        assert_eq!(lan.forwarded, 0, "{:#?}", accelerated.ports());
+        assert!(lan.unseen.for_ms > Some(0), "packets pass, and none is counted: {lan:#?}");
+        assert!(lan.tier_reasons.is_empty() || lan.egress, "the gate's reason counts: {lan:#?}");
 
         say(topology, self.off);
         accelerated.wait_for_tier("lan", "ingress");
+        let after = accelerated.port("lan").unseen;
+        assert!(after.for_ms.is_none() && after.total_ms >= lan.unseen.total_ms, "{after:?}");
         is_forwarded(&accelerated, &stream);
     }
 

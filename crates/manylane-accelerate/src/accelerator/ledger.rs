@@ -17,7 +17,7 @@ use manylane_net::transit::Verdict;
 use manylane_net::transit::layout::{COUNTERS, counter};
 
 use super::worker::{WorkerCounts, WorkerRow, meaning};
-use manylane_api::accelerate::{AcceleratedLedger, PassedStatus};
+use manylane_api::accelerate::{AcceleratedLedger, PassedStatus, UnseenTime};
 
 /// A port's row, over all processors.
 pub(super) type Row = [u64; COUNTERS];
@@ -74,6 +74,8 @@ pub(super) struct Counted {
     /// The part of workers.
     pub workers: WorkerRow,
     pub lost: Lost,
+    /// The time that these counters lack.
+    pub unseen: UnseenTime,
 }
 
 /// What a device has dropped since the start.
@@ -181,6 +183,7 @@ pub(super) fn ledger(ports: &[Counted]) -> AcceleratedLedger {
         missing_bytes: ingress_bytes.wrapping_sub(egress_bytes) as i64,
         device_dropped: sum(|port| port.lost.device),
         queue_dropped: sum(|port| port.lost.queue),
+        unseen: ports.iter().map(|port| (port.name.clone(), port.unseen)).collect(),
     }
 }
 

@@ -23,6 +23,7 @@
 //! | `ledger.rs` | counters as sums that have to add up                                                      |
 //! | `flows.rs`  | which flows pass, by a sample                                                             |
 //! | `log.rs`    | what is said of interfaces on standard error                                              |
+//! | `unseen.rs` | how long no program was on an interface: the part of the time that the counters lack      |
 //! | `why.rs`    | what would become of a packet                                                             |
 //! | `lock.rs`   | one in a network namespace                                                                |
 //!
@@ -58,6 +59,7 @@ mod tests;
 mod thread;
 mod tier_reasons;
 mod tiers;
+mod unseen;
 mod waits;
 mod why;
 mod worker;

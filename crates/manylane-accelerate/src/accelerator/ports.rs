@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
+use std::time::Instant;
 
 use crate::programs::{Driver, IngressProgram, Link as Attachment, attached};
 use manylane_io::fatal::DetachOnCrash;
@@ -22,6 +23,7 @@ use manylane_net::transit::{PortRecord, TransitMut};
 use manylane_net::wire::ethernet::Mac;
 
 use super::tiers::InDriver;
+use super::unseen::Unseen;
 use super::{Options, TierChoice};
 use crate::mirror::{self, Kernel, Mirror, PortFacts, port_flags};
 
@@ -61,6 +63,8 @@ pub(super) struct Port {
     pub programs: Vec<String>,
     /// The port's state in the driver tier.
     pub driver: InDriver,
+    /// How long the program was not on it.
+    pub unseen: Unseen,
     program: Option<Program>,
     /// What the tables say of it.
     written: PortRecord,
@@ -161,6 +165,7 @@ impl Ports {
                 mirror.tables_mut().set_port(port.number, record);
             }
         }
+        self.note_unseen();
         self.write_vlans(mirror);
         let with_index = self.list.iter().filter_map(|port| Some((port, port.index?)));
         let ports: Vec<_> = with_index
@@ -219,6 +224,7 @@ impl Ports {
                 }
             }
         }
+        self.note_unseen();
         changed
     }
 
@@ -227,6 +233,16 @@ impl Ports {
         for port in &mut self.list {
             port.driver.detach();
             port.program = None;
+        }
+        self.note_unseen();
+    }
+
+    /// Notes on which interfaces no program is. One that does not exist has no packets to be seen.
+    fn note_unseen(&mut self) {
+        let now = Instant::now();
+        for port in &mut self.list {
+            let is_unseen = port.index.is_some() && port.program.is_none();
+            port.unseen.note(is_unseen, now);
         }
     }
 }
@@ -247,6 +263,7 @@ impl Port {
             trouble: None,
             programs: Vec::new(),
             driver: InDriver::default(),
+            unseen: Unseen::default(),
             program: None,
             written: PortRecord::default(),
         }

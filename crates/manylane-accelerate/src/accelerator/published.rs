@@ -17,6 +17,7 @@ use super::lease::{Lease, Tables, now};
 use super::ledger::{self, Counted, Lost};
 use super::questions::Questions;
 use super::thread::Thread;
+use super::unseen::Unseen;
 use super::waits::{Activity, Waits};
 use super::why;
 use super::{Options, TierChoice, worker_options};
@@ -68,6 +69,7 @@ pub(super) struct PortView {
     pub ingress: bool,
     pub egress: bool,
     pub attached: bool,
+    pub unseen: Unseen,
     pub tier: &'static str,
     pub egress_tier: &'static str,
     pub choice: TierChoice,
@@ -177,11 +179,12 @@ impl Published {
     }
 
     fn counted(&self) -> Vec<Counted> {
+        let now = Instant::now();
         let ports: Vec<_> = self
             .view()
             .ports
             .iter()
-            .map(|port| (port.number, port.name.clone(), port.index))
+            .map(|port| (port.number, port.name.clone(), port.index, port.unseen.at(now)))
             .collect();
         let mut devices = lock(&self.devices);
         // Without it losses are not known; what the programs say is.
@@ -194,9 +197,16 @@ impl Published {
         };
         ports
             .into_iter()
-            .map(|(number, name, index)| {
+            .map(|(number, name, index, unseen)| {
                 let ledger::Counts { row, driver, workers } = self.counters.port(number);
-                Counted { name, row, driver, workers, lost: lost(index).unwrap_or_default() }
+                Counted {
+                    name,
+                    row,
+                    driver,
+                    workers,
+                    lost: lost(index).unwrap_or_default(),
+                    unseen,
+                }
             })
             .collect()
     }
@@ -233,6 +243,7 @@ impl Accelerated for Published {
             ingress: port.ingress,
             egress: port.egress,
             attached: port.attached,
+            unseen: counted.unseen,
             programs: port.programs,
             reasons: port.reasons,
             bypassed: port.bypassed,

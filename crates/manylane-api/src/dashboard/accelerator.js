@@ -14,6 +14,12 @@ const WHY_COLUMNS = [{ name: "port", left: true }, { name: "found", left: true, 
 
 const SILENT = "The mirror's thread does not answer: it is busy. What it knows is shown when it does.";
 
+// Ports without our program now: what passes there is counted nowhere.
+const unseen = (ledger) => {
+  const names = Object.entries(ledger.unseen).filter(([, time]) => time.for_ms !== null).map(([name]) => name);
+  return names.length ? ` No program looks at ${names.join(", ")} now: what passes there is counted nowhere.` : "";
+};
+
 class Accelerator {
   constructor() {
     this.rates = new Rates();
@@ -86,7 +92,7 @@ class Accelerator {
     const rows = some.map((drop, place) => [
       { text: words(drop.reason), title: drop.explanation }, { text: drop.by, class: drop.by === "passed" ? null : "bad-text" }, rate(now[place][1]), whole(drop.total),
     ]);
-    table(at("drops"), PASSED_COLUMNS, rows.length ? rows : nothing(PASSED_COLUMNS, "Nothing was left to the kernel or lost."));
+    table(at("drops"), PASSED_COLUMNS, rows.length ? rows : nothing(PASSED_COLUMNS, "Of what the programs saw, nothing was left to the kernel or lost."));
     this.drops.add(now);
     return some.length ? together(now.filter((_, place) => some[place].by === "passed").map(([, rate]) => rate)) : 0;
   }
@@ -98,7 +104,7 @@ class Accelerator {
     ];
     const entered = ledger.seen - ledger.forwarded - total(ledger.passed) - total(ledger.dropped) - ledger.queued;
     sum(terms, Math.abs(entered) > Math.abs(ledger.missing) ? entered : ledger.missing, moves);
-    say(at("ledger-note"), `What came in adds up, and forwarded is sent. Behind us, devices lost ${whole(ledger.device_dropped)} and queueing disciplines ${whole(ledger.queue_dropped)} packets, ours or the kernel's.`);
+    say(at("ledger-note"), `What came in adds up, and forwarded is sent. Behind us, devices lost ${whole(ledger.device_dropped)} and queueing disciplines ${whole(ledger.queue_dropped)} packets, ours or the kernel's.${unseen(ledger)}`);
   }
 
   showMirror(answer, ports) {

@@ -9,6 +9,8 @@ mod forwarder;
 mod source;
 mod trace;
 mod transaction;
+mod unseen;
+mod why;
 
 pub use capture::{CaptureFile, CapturePart, CaptureRequest, SNAP_MAX};
 pub use extent::Extent;

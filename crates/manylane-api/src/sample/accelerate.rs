@@ -45,6 +45,7 @@ impl Accelerated for Sample {
             mtu: 9000,
             tier: "kernel".into(),
             reasons: vec![filter(), down()],
+            unseen: UnseenTime { for_ms: Some(62_000), total_ms: 62_000 },
             sent: 1_000_000,
             sent_bytes: 64_000_000,
             device_dropped: 3,
@@ -75,6 +76,10 @@ impl Accelerated for Sample {
             passed: BTreeMap::from([("local".into(), 100), ("not_ip".into(), 7)]),
             sent: 1_000_000,
             device_dropped: 3,
+            unseen: BTreeMap::from([(
+                "wan".into(),
+                UnseenTime { for_ms: Some(62_000), total_ms: 62_000 },
+            )]),
             ..AcceleratedLedger::default()
         }
     }

@@ -21,7 +21,7 @@ use manylane_accelerate::accelerator::{
     Accelerator, LEASE, Options, STALE_LIMIT, TierChoice, examine,
 };
 use manylane_accelerate::gate::{Bypass, Reason, Standing, Tier};
-use manylane_api::accelerate::Accelerated;
+use manylane_api::accelerate::{Accelerated, UnseenTime};
 use manylane_api::{DEFAULT_SOCKET, Extent, Listen};
 use manylane_io::privilege::{Keep, Privileges};
 use manylane_io::service::{Look, Service};
@@ -167,6 +167,13 @@ fn accelerate(options: &CommandOptions) -> ExitCode {
         "manylane: forwarded {}, left to the kernel {passed}, dropped {dropped}, missing {}",
         ledger.forwarded, ledger.missing
     ));
+    // The end itself is not what is meant.
+    let before = |time: &UnseenTime| UnseenTime { for_ms: None, ..*time };
+    let times: Vec<_> =
+        ledger.unseen.iter().map(|(name, time)| (name.as_str(), before(time))).collect();
+    for line in extent::unseen(times.iter().map(|(name, time)| (*name, time))).lines() {
+        complain(&format_args!("manylane: {line}"));
+    }
     ExitCode::SUCCESS
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::extent::grouped;
+use super::extent::{grouped, unseen};
 use super::{line, or_dash, parts};
 use crate::terminal::table::{bytes, count, lay_out, signed};
 use manylane_api::accelerate::{
@@ -141,7 +141,8 @@ pub(crate) fn ledger(ledger: &AcceleratedLedger) -> String {
     rows.push(line("lost: kernel", ledger.queue_dropped));
     let packets = lay_out(&["Packets", ">"], rows);
     let verdict = super::verdict(ledger.missing == 0 && ledger.missing_bytes == 0);
-    format!("{packets}\n{verdict}\n")
+    let unseen = unseen(ledger.unseen.iter().map(|(name, time)| (name.as_str(), time)));
+    format!("{packets}\n{verdict}\n{unseen}")
 }
 
 pub(crate) fn neighbours(neighbours: &[MirroredNeighbour]) -> String {

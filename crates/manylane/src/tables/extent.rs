@@ -1,7 +1,9 @@
 //! The first lines about an accelerator: how many interfaces it accelerates, and why not the others.
 
 use manylane_api::Extent;
-use manylane_api::accelerate::{AcceleratedPort, LeaseStatus, ReasonStatus};
+use manylane_api::accelerate::{AcceleratedPort, LeaseStatus, ReasonStatus, UnseenTime};
+
+use crate::terminal::table::duration;
 
 /// What `manylane show` says first: how many interfaces are accelerated, what keeps the others, what is bypassed.
 pub(crate) fn head(ports: &[AcceleratedPort], lease: &LeaseStatus, bypass: &[String]) -> String {
@@ -15,7 +17,38 @@ pub(crate) fn head(ports: &[AcceleratedPort], lease: &LeaseStatus, bypass: &[Str
     for (names, what) in kept(ports) {
         text += &format!("{names}: {what}\n");
     }
-    text
+    text + &unseen(ports.iter().map(|port| (port.name.as_str(), &port.unseen)))
+}
+
+/// Since when no program is on interfaces, and for how long none was: what passed then is counted nowhere.
+pub(crate) fn unseen<'a>(ports: impl IntoIterator<Item = (&'a str, &'a UnseenTime)>) -> String {
+    let of_port = |(name, time): (&str, &UnseenTime)| {
+        let total = time.total_ms / 1000;
+        let what = match (time.for_ms, total) {
+            (Some(ms), _) => {
+                let present = ms / 1000;
+                let all = match total > present {
+                    true => format!(" ({} in all since the start)", duration(total)),
+                    false => String::new(),
+                };
+                format!(
+                    "no program has looked for {}{all}; what passes is counted nowhere",
+                    duration(present)
+                )
+            }
+            // The moment at each start and each new judgement is not worth a line.
+            (None, 0) => return None,
+            (None, _) => {
+                format!(
+                    "no program looked for {} since the start; what passed then is counted nowhere",
+                    duration(total)
+                )
+            }
+        };
+        Some((name.to_owned(), what))
+    };
+    let lines = grouped(ports.into_iter().filter_map(of_port));
+    lines.into_iter().map(|(names, what)| format!("{names}: {what}.\n")).collect()
 }
 
 /// The same in one line, for a service manager.
@@ -96,6 +129,22 @@ mod tests {
             line(&[port("lan", &[]), gone], &lease(true), &[]),
             "1 of 2 interfaces accelerated: the kernel forwards everything; \
              wan: the interface does not exist now"
+        );
+    }
+
+    #[test]
+    fn the_time_when_no_program_looked_is_said() {
+        let time = |for_ms, total_ms| UnseenTime { for_ms, total_ms };
+        let said =
+            |times: &[(&str, UnseenTime)]| unseen(times.iter().map(|(name, time)| (*name, time)));
+        assert_eq!(said(&[("lan", time(None, 999)), ("wan", time(None, 0))]), "");
+        let both = [("lan", time(Some(62_000), 62_003)), ("wan", time(Some(62_000), 62_500))];
+        let words = "no program has looked for 1 min 2 s; what passes is counted nowhere.\n";
+        assert_eq!(said(&both), format!("lan, wan: {words}"));
+        assert_eq!(
+            said(&[("lan", time(Some(5_000), 65_000)), ("wan", time(None, 7_000))]),
+            "lan: no program has looked for 5 s (1 min 5 s in all since the start); what passes is counted nowhere.\n\
+             wan: no program looked for 7 s since the start; what passed then is counted nowhere.\n"
         );
     }
 

@@ -113,6 +113,7 @@ impl Thread {
                 ingress: port.ingress && port.is_attached(),
                 egress: port.egress,
                 attached: port.is_attached(),
+                unseen: port.unseen.clone(),
                 tier: port.tier(),
                 egress_tier: port.egress_tier(),
                 choice: port.choice,

@@ -77,6 +77,12 @@ const PORT_GAUGES: &[Column<AcceleratedPort>] = &[
 ];
 
 const PORT_COUNTERS: &[Column<AcceleratedPort>] = &[
+    (
+        "accelerated_port_unseen",
+        "seconds",
+        "Time without manylane's program: packets that passed then are counted nowhere.",
+        |port| port.unseen.total_ms / 1000,
+    ),
     ("accelerated_port_seen", "packets", "Packets that the programs saw, on receive.", |port| {
         port.seen
     }),
