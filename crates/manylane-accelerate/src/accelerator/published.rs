@@ -392,7 +392,7 @@ impl Accelerated for Published {
         reader.online();
         let answer = why::why(&ports, reader.guard(), transit, question);
         reader.offline();
-        Ok(Why { mirror, ..answer.map_err(AskError::BadQuestion)? })
+        Ok(why::with_mirror(answer.map_err(AskError::BadQuestion)?, mirror, &ports))
     }
 }
 

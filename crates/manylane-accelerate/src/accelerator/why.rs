@@ -12,7 +12,7 @@ use super::lease::now;
 use super::published::PortView;
 use crate::mirror;
 use manylane_api::ApiError;
-use manylane_api::accelerate::{Why, WhyQuestion};
+use manylane_api::accelerate::{MirrorWhy, Why, WhyQuestion};
 
 /// The API's question in the mirror's terms.
 pub(super) fn question(
@@ -55,12 +55,29 @@ pub(super) fn why(
     Ok(Why {
         forwarded: is_forwarded,
         verdict: verdict.name().into(),
-        explanation: format!("{}. {}", verdict.meaning(), verdict.advice()).trim_end().into(),
+        explanation: explained(verdict),
         egress: egress.filter(|_| is_forwarded).and_then(name),
         to: to.map(|mac| Mac(*mac).to_string()),
         reasons: if port.ingress { Vec::new() } else { port.reasons.clone() },
         mirror: None,
     })
+}
+
+/// Adds what the mirror says. A missing neighbour is not the cause where packets leave through the kernel anyway: the
+/// tables have no neighbours of such an interface, and the program does not see that.
+pub(super) fn with_mirror(mut why: Why, mirror: Option<MirrorWhy>, ports: &[PortView]) -> Why {
+    let kernel = Verdict::EgressKernel;
+    let is_late = [Verdict::Unresolved, kernel].iter().any(|late| late.name() == why.verdict);
+    if let Some(said) = mirror.as_ref().filter(|said| is_late && said.verdict == kernel.name()) {
+        (why.verdict, why.explanation) = (kernel.name().into(), explained(kernel));
+        let leaves = |port: &&PortView| !port.egress && said.egress.contains(&port.name);
+        why.reasons.extend(ports.iter().filter(leaves).flat_map(|port| port.reasons.clone()));
+    }
+    Why { mirror, ..why }
+}
+
+fn explained(verdict: Verdict) -> String {
+    format!("{}. {}", verdict.meaning(), verdict.advice()).trim_end().into()
 }
 
 fn packet(port: &PortView, source: IpAddr, destination: IpAddr) -> Result<Vec<u8>, ApiError> {
@@ -100,3 +117,49 @@ fn two_families(source: IpAddr, destination: IpAddr) -> ApiError {
 const SENDER: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// RFC 863.
 const DISCARD: u16 = 9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use manylane_api::accelerate::ReasonStatus;
+
+    #[test]
+    fn a_missing_neighbour_is_not_blamed_for_an_exit_of_the_kernel() {
+        let down = ReasonStatus { what: "wan is down".into(), ..ReasonStatus::default() };
+        let port = |name: &str, egress, reasons| PortView {
+            name: name.into(),
+            egress,
+            reasons,
+            ..PortView::default()
+        };
+        let ports = [port("lan", true, vec![]), port("wan", false, vec![down.clone()])];
+        let why = |verdict: Verdict| Why {
+            verdict: verdict.name().into(),
+            explanation: explained(verdict),
+            ..Why::default()
+        };
+        let mirror = |verdict: Verdict| MirrorWhy {
+            verdict: verdict.name().into(),
+            reason: "so".into(),
+            rule: None,
+            table: None,
+            prefix: None,
+            routes: Vec::new(),
+            hops: Vec::new(),
+            egress: vec!["wan".into()],
+            is_pending: false,
+        };
+        use Verdict::{EgressKernel, Lapsed, Unresolved};
+        for (program, model, verdict, reasons) in [
+            (Unresolved, EgressKernel, EgressKernel, vec![down]),
+            (Unresolved, Unresolved, Unresolved, vec![]),
+            // What comes before the neighbour is the cause.
+            (Lapsed, EgressKernel, Lapsed, vec![]),
+        ] {
+            let said = with_mirror(why(program), Some(mirror(model)), &ports);
+            assert_eq!(said.verdict, verdict.name());
+            assert_eq!(said.explanation, explained(verdict));
+            assert_eq!(said.reasons, reasons);
+        }
+    }
+}

@@ -12,10 +12,11 @@ use manylane_net::fib::IpPrefix;
 use manylane_net::nexthop::NextHop;
 
 use super::attributes::RouteAttributes;
-use super::constants::{LOWER_UP, RUNNING, UP};
+use super::constants::{LOWER_UP, RUNNING, TABLE_MAIN, UP};
 use super::destination::Via;
 use super::family::{Bits, family_of, host};
 use super::kernel::{Kernel, mac_of};
+use super::names;
 use super::pause::Pause;
 use super::ports::shown;
 use super::routes::{Key, Routes, USUAL};
@@ -287,15 +288,12 @@ pub(super) fn route(
             }
         }
     }
-    match table {
-        253 => line += " table default",
-        254 => (),
-        255 => line += " table local",
-        table => line += &format!(" table {table}"),
+    if table != TABLE_MAIN {
+        line += &format!(" table {}", names::table(table));
     }
-    line += &format!(" proto {}", attributes.protocol);
+    line += &format!(" proto {}", names::protocol(attributes.protocol));
     if attributes.scope != 0 {
-        line += &format!(" scope {}", attributes.scope);
+        line += &format!(" scope {}", names::scope(attributes.scope));
     }
     if attributes.is_expiring {
         line += " expires";

@@ -60,6 +60,7 @@ mod family;
 mod kernel;
 mod links;
 mod list;
+mod names;
 mod objects;
 mod pause;
 mod policy;

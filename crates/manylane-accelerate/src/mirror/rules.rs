@@ -25,6 +25,7 @@ use super::constants::{
     ACTION_BLACKHOLE, ACTION_NOP, ACTION_PROHIBIT, ACTION_TABLE, ACTION_UNREACHABLE, RULE_INVERT,
     TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN,
 };
+use super::names;
 use super::routes::USUAL;
 
 /// The rules, by family and priority.
@@ -266,7 +267,7 @@ pub(super) fn line(rule: &Rule) -> String {
         line += &format!(" [{other}]");
     }
     match rule.action {
-        ACTION_TABLE => line += &format!(" lookup {}", rule.table),
+        ACTION_TABLE => line += &format!(" lookup {}", names::table(rule.table)),
         ACTION_BLACKHOLE => line += " blackhole",
         ACTION_UNREACHABLE => line += " unreachable",
         ACTION_PROHIBIT => line += " prohibit",

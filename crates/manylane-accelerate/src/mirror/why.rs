@@ -43,6 +43,7 @@ impl<S: TableWriter> Mirror<S> {
             prefix: None,
             routes: Vec::new(),
             hops: Vec::new(),
+            egress: Vec::new(),
             is_pending: self.is_pending(),
         };
         let (verdict, reason) = self.judge(question, &mut why);
@@ -97,22 +98,16 @@ impl<S: TableWriter> Mirror<S> {
         let usable: Vec<Via> =
             vias.iter().copied().filter(|via| adjacency(self.view(), *via).is_some()).collect();
         if usable.is_empty() {
-            return (
-                Verdict::Unresolved,
-                "the kernel has no neighbour that can be sent to".to_owned(),
-            );
+            let reason = "the kernel has no neighbour that can be sent to".to_owned();
+            let mut kept = vias.iter().filter_map(|via| self.kept(via.link));
+            return kept.next().unwrap_or((Verdict::Unresolved, reason));
         }
         if let Some(refused) = self.reverse_path(question, ingress, facts, usable[0].link) {
             return refused;
         }
         let egress_links = usable.iter().map(|via| via.link);
-        let is_egress = |link: &u32| self.ports.of(*link).is_some_and(|port| port.is_egress);
-        if let Some(link) = egress_links.clone().find(|link| !is_egress(link)) {
-            let name = self.kernel.name(link);
-            return (
-                Verdict::EgressKernel,
-                format!("packets leave by {name} through the kernel only"),
-            );
+        if let Some(kept) = egress_links.clone().find_map(|link| self.kept(link)) {
+            return kept;
         }
         let all: Vec<String> = egress_links.map(|link| self.kernel.name(link)).collect();
         (Verdict::Forwarded, format!("by {}", all.join(" or ")))
@@ -125,13 +120,11 @@ impl<S: TableWriter> Mirror<S> {
             Resolved::Many(members) => {
                 return Ok(members.iter().map(|member| member.via).collect());
             }
-            Resolved::OnLink { link, .. } => {
-                let reason = format!(
-                    "the kernel has no neighbour with that address on {}",
-                    self.kernel.name(*link)
-                );
+            Resolved::OnLink { link, .. } => self.kept(*link).unwrap_or_else(|| {
+                let name = self.kernel.name(*link);
+                let reason = format!("the kernel has no neighbour with that address on {name}");
                 (Verdict::Unresolved, reason)
-            }
+            }),
             Resolved::Plain(plain) => match plain {
                 Plain::Local => (Verdict::Local, "the destination is one of our own".to_owned()),
                 Plain::Broadcast => {
@@ -145,6 +138,17 @@ impl<S: TableWriter> Mirror<S> {
                 }
             },
         })
+    }
+
+    /// Why packets leave by a device through the kernel only, if so. Then no neighbour is missing: none would help.
+    fn kept(&self, link: u32) -> Option<(Verdict, String)> {
+        let name = self.kernel.name(link);
+        let reason = match self.ports.of(link) {
+            Some(port) if port.is_egress => return None,
+            Some(_) => format!("packets leave by {name} through the kernel only"),
+            None => format!("packets leave by {name}, which is not accelerated"),
+        };
+        Some((Verdict::EgressKernel, reason))
     }
 
     /// What routes a packet: by the rules, if they are more than the usual ones. A selector that the question leaves
@@ -259,6 +263,11 @@ impl<S: TableWriter> Mirror<S> {
             Resolved::Many(members) => members.iter().map(|one| (one.via, one.weight)).collect(),
             _ => Vec::new(),
         };
+        why.egress = match resolved {
+            Resolved::OnLink { link, .. } => vec![self.kernel.name(link)],
+            _ => members.iter().map(|(via, _)| self.kernel.name(via.link)).collect(),
+        };
+        why.egress.dedup();
         why.hops = members.into_iter().map(|(via, weight)| self.hop(via, weight)).collect();
         Ok(Some(resolved))
     }

@@ -55,6 +55,9 @@ pub struct MirrorWhy {
     pub routes: Vec<String>,
     /// The next hops of the route; the packet's flow selects one.
     pub hops: Vec<WhyHop>,
+    /// The interfaces by which such packets leave.
+    #[serde(default)]
+    pub egress: Vec<String>,
     /// Whether edits wait: then the programs' tables may be older than this answer.
     pub is_pending: bool,
 }

@@ -183,7 +183,7 @@ impl Accelerated for Sample {
             mirror: Some(MirrorWhy {
                 verdict: "forwarded".into(),
                 reason: "by wan".into(),
-                rule: Some("32766: from all lookup main".into()),
+                rule: Some("ip -4 rule 32766: from all lookup main".into()),
                 table: Some(254),
                 prefix: Some("default".into()),
                 routes: vec!["default via 10.2.0.1 dev wan".into()],
@@ -195,6 +195,7 @@ impl Accelerated for Sample {
                     neighbour: "reachable 02:00:00:00:00:02".into(),
                     is_usable: true,
                 }],
+                egress: vec!["wan".into()],
                 is_pending: false,
             }),
         })

@@ -91,7 +91,8 @@ verdicts! {
         "The kernel answers.",
     15 Unresolved "unresolved"
         "the next hop has no link-layer address yet"
-        "The kernel resolves it. Many of them are a scan, or a neighbour that is down: see `ip neigh`.",
+        "The kernel resolves it. Many of them are a scan, a neighbour that is down (`ip neigh`), or hosts behind an interface \
+         that is not accelerated (`manylane show why`).",
     16 TooBig "too_big"
         "larger than the egress interface carries"
         "The kernel fragments it or answers; make the MTUs alike.",
@@ -103,7 +104,7 @@ verdicts! {
         "The kernel decides, and mostly drops it, as that check is meant to. `manylane show why` names the way back.",
     19 NotForwarding "not_forwarding"
         "the kernel does not forward packets received here"
-        "That is right where nothing is to be routed; see `manylane doctor`.",
+        "The kernel is right to drop it where nothing is to be routed; see `manylane doctor`.",
     20 EgressKernel "egress_kernel"
         "it leaves by an interface that is not accelerated"
         "Name that interface to `manylane accelerate`, or see `manylane doctor` for what keeps it.",

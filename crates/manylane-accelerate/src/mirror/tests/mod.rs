@@ -7,6 +7,7 @@ mod model;
 mod random;
 mod resolving;
 mod rules;
+mod why;
 mod world;
 
 use std::collections::BTreeMap;

@@ -314,7 +314,7 @@ fn rules_that_cannot_be_followed_are_refused_and_named() {
     let said = |mirror: &Mirror<Fake>| -> Vec<String> {
         mirror.refused_rules().into_iter().map(|refused| refused.what).collect()
     };
-    assert!(said(&mirror)[0].ends_with("table local: ip -4 rule 32766: from all lookup 254"));
+    assert!(said(&mirror)[0].ends_with("table local: ip -4 rule 32766: from all lookup main"));
     settle(&mut mirror);
     assert_eq!(mirror.writer.rules[0], [Written::all(Action::Kernel)]);
     apply_event(&mut mirror, Event::Rule(rule(Family::V4, 0, 255)));
