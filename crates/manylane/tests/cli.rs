@@ -1,6 +1,8 @@
 //! The `manylane` command as a user meets it: words, exit statuses, the streams of messages.
 
 use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, Output, Stdio};
 use std::sync::Arc;
@@ -11,6 +13,8 @@ use manylane_api::{
     NeighbourStatus, PortStatus, RouteStatus, SetError, Setting, SettingValue, Socket,
     SocketsStatus, Source, SteeringStatus, TraceLines, TraceRequest, WorkerStatus, serve,
 };
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tokio::runtime;
 use tokio::sync::oneshot;
 
@@ -37,6 +41,34 @@ fn a_port_that_is_all_vlans_is_shown_by_them() {
     assert!(said.contains("\n  trunk (memory): no addresses\n"), "{said}");
     let vlan = "\n  trunk.200.7 (802.1ad 200, 802.1Q 7 on trunk): 10.1.0.1/24\n";
     assert!(said.contains(vlan), "{said}");
+}
+
+/// Daemons share a standard error: a line that is written in pieces mixes with the lines of others. A socket of
+/// datagrams keeps the pieces apart.
+#[test]
+fn a_line_of_standard_error_is_written_in_one_piece() {
+    let place = Place::new("pieces");
+    let socket = place.socket();
+    let (ours, theirs) = UnixDatagram::pair().unwrap();
+    let piece = || {
+        let mut bytes = [0; 4096];
+        let len = ours.recv(&mut bytes).unwrap();
+        text(&bytes[..len])
+    };
+    let start = |words: &[&str]| {
+        let theirs = OwnedFd::from(theirs.try_clone().unwrap());
+        command(words).stdout(Stdio::null()).stderr(theirs).spawn().unwrap()
+    };
+    let mut show = start(&["show", "ports", "--socket", &socket]);
+    let said = piece();
+    assert!(said.starts_with("error: ") && said.ends_with('\n'), "{said:?}");
+    assert_eq!(show.wait().unwrap().code(), Some(1));
+    let mut daemon = start(&["run", &example("memory.toml"), "--socket", &socket]);
+    assert_eq!(piece(), "manylane: forwarding; SIGINT or SIGTERM ends it\n");
+    kill(Pid::from_raw(daemon.id() as i32), Signal::SIGTERM).unwrap();
+    let said = piece();
+    assert!(said.starts_with("manylane: ") && said.ends_with("missing 0\n"), "{said:?}");
+    assert!(daemon.wait().unwrap().success());
 }
 
 #[test]

@@ -257,7 +257,8 @@ impl Accelerator {
             && options.speaks
         {
             // Without a standard error the message has no reader.
-            let _ = writeln!(io::stderr(), "manylane: the API answers at http://{address}/, too");
+            let line = format!("manylane: the API answers at http://{address}/, too\n");
+            let _ = io::stderr().write_all(line.as_bytes());
         }
         // Locks and socket may need root for their folder; what is left needs what is kept, also later on.
         let privileges = options.privileges.as_ref();

@@ -25,7 +25,8 @@ impl ApiThread {
             let stopped = async move { drop(stopped.await) };
             if let Err(error) = runtime.block_on(serve(doors, source, stopped)) {
                 // Forwarding does not need it.
-                let _ = writeln!(io::stderr(), "manylane: the API has ended: {error}");
+                let line = format!("manylane: the API has ended: {error}\n");
+                let _ = io::stderr().write_all(line.as_bytes());
             }
         })?;
         Ok(ApiThread { stop: Some(stop), thread: Some(thread) })

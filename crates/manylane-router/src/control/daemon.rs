@@ -224,9 +224,9 @@ fn write(writer: Writer) -> Result<Written, WriteError> {
     written
 }
 
-/// Prints a line on standard error. `eprintln!` would panic once its reader is gone.
+/// Prints a line on standard error, in one piece. `eprintln!` would panic once its reader is gone.
 pub(super) fn say(what: &str) {
-    let _ = writeln!(io::stderr(), "manylane: {what}");
+    let _ = io::stderr().write_all(format!("manylane: {what}\n").as_bytes());
 }
 
 fn bell() -> Result<Bell, StartError> {

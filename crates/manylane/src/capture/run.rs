@@ -35,7 +35,7 @@ pub fn run(options: &Options, server: &dyn Server) -> ExitCode {
         Err(CaptureError::Closed) => ExitCode::SUCCESS,
         Err(error) => {
             // Without a standard error no reader is left.
-            let _ = writeln!(io::stderr(), "error: {error}");
+            let _ = io::stderr().write_all(format!("error: {error}\n").as_bytes());
             if error.is_usage() { 2.into() } else { ExitCode::FAILURE }
         }
     }

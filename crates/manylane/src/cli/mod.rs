@@ -76,8 +76,7 @@ enum Command {
     Port(port::PortOptions),
     /// Capture packets of a running daemon: print lines or write a pcapng file
     Capture(capture::Options),
-    /// Report which interfaces can be accelerated, what keeps the others in the kernel, and what delays
-    /// packet sockets
+    /// Report which interfaces can be accelerated, and what keeps the others in the kernel
     Doctor(doctor::DoctorOptions),
     /// Print the completion script of a shell
     Completions(generate::CompletionsOptions),

@@ -32,10 +32,10 @@ pub(crate) fn print(text: &str) -> ExitCode {
     }
 }
 
-/// Writes a line to standard error.
+/// Writes a line to standard error, in one piece: other processes write there, too.
 pub(crate) fn complain(message: &dyn Display) {
     // Without a standard error no reader is left.
-    let _ = writeln!(io::stderr(), "{message}");
+    let _ = io::stderr().write_all(format!("{message}\n").as_bytes());
 }
 
 /// Also what clap uses.

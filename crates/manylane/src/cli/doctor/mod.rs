@@ -1,5 +1,5 @@
-//! `manylane doctor`: what may be accelerated on this machine, what stays in the kernel and why; and what packet
-//! sockets wait for.
+//! `manylane doctor`: what may be accelerated on this machine, what stays in the kernel and why; and, with `--capture`,
+//! what packet sockets wait for.
 //!
 //! | Exit status | Meaning                                                       |
 //! |-------------|---------------------------------------------------------------|
@@ -30,9 +30,24 @@ pub(super) struct DoctorOptions {
     /// Look as `manylane accelerate` does when that is overridden: netfilter
     #[arg(long, value_name = "NAME")]
     bypass: Vec<String>,
+    /// Also measure what packet sockets wait for
+    #[arg(long)]
+    capture: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+impl DoctorOptions {
+    /// On how many interfaces packet sockets are tried. What they wait for is the machine's, and each look takes a
+    /// tenth of a second.
+    fn measured(&self, interfaces: usize) -> usize {
+        match (self.capture, self.interfaces.is_empty()) {
+            (false, _) => 0,
+            (true, true) => 1,
+            (true, false) => interfaces,
+        }
+    }
 }
 
 /// Looks, and says what was found.
@@ -71,8 +86,7 @@ struct Examination {
 fn examine(options: &DoctorOptions) -> Result<Vec<Examination>, String> {
     let bypass = Bypass::named(&options.bypass).map_err(|error| error.to_string())?;
     let standings = judge(&options.interfaces, bypass).map_err(|error| error.to_string())?;
-    // What packet sockets wait for is the machine's, and each look takes a tenth of a second.
-    let measured = if options.interfaces.is_empty() { 1 } else { standings.len() };
+    let measured = options.measured(standings.len());
     let examination = |(place, standing): (usize, Standing)| {
         let looked = (place < measured).then(|| sockets::examine(&standing.interface));
         let (sockets, packet_sockets_error) = match looked {

@@ -109,3 +109,22 @@ fn without_interfaces_it_says_so() {
     assert_eq!(text(&[]), "this network namespace has no Ethernet interface\n");
     assert_eq!(json(&[]), "[]\n");
 }
+
+/// A table of 25 lines is no part of an answer about acceleration.
+#[test]
+fn packet_sockets_are_measured_only_where_that_is_asked_for() {
+    let options = |names: &[&str], capture| DoctorOptions {
+        interfaces: names.iter().map(|name| (*name).into()).collect(),
+        bypass: vec![],
+        capture,
+        json: false,
+    };
+    for (names, capture, measured) in [
+        (&[][..], false, 0),
+        (&["lan", "wan"], false, 0),
+        (&[], true, 1),
+        (&["lan", "wan"], true, 2),
+    ] {
+        assert_eq!(options(names, capture).measured(2), measured, "{names:?} {capture}");
+    }
+}
