@@ -25,8 +25,6 @@ pub(super) enum Cure {
     Offload(String, &'static str, bool),
     /// GRO at a veth's other end.
     PeerGro,
-    /// The tier `driver`, by name.
-    DriverTier(String),
 }
 
 impl fmt::Display for Cure {
@@ -50,9 +48,6 @@ impl fmt::Display for Cure {
                 write!(f, "ethtool -K {} {offload} {switch}", quoted(device))
             }
             Cure::PeerGro => f.write_str("ethtool -K PEER gro on # where its peer is"),
-            Cure::DriverTier(device) => {
-                write!(f, "manylane config set port.{}.tier driver", quoted(device))
-            }
         }
     }
 }

@@ -8,7 +8,7 @@ use manylane_api::accelerate::AcceleratedPort;
 use manylane_api::{Client, DEFAULT_SOCKET, PortStatus};
 
 use super::percent_encoded;
-use crate::tables::accelerate::reasons;
+use crate::tables::accelerate::port_reasons;
 use crate::terminal::{done, print};
 
 #[derive(Debug, Args)]
@@ -48,7 +48,7 @@ fn add(PortName { port, socket }: &PortName) -> ExitCode {
             "{} is added, tier {}, until the daemon ends\n{}",
             port.name,
             port.tier,
-            reasons(&port.name, &port.reasons)
+            port_reasons(std::slice::from_ref(&port))
         )),
         Err(error) => done::<()>(Err(error)),
     }

@@ -41,6 +41,11 @@ pub(crate) fn ports(ports: &[AcceleratedPort]) -> String {
     let titles =
         ["Port", ">Seen", ">Forwarded", ">Bytes", ">To the kernel", ">Sent", ">Bytes", ">Lost"];
     let counters = lay_out(&titles, counters);
+    format!("{set_up}\n{counters}{}", port_reasons(ports))
+}
+
+/// Why these ports have their tiers, and what the operator bypasses.
+pub(crate) fn port_reasons(ports: &[AcceleratedPort]) -> String {
     let of_port = |port: &AcceleratedPort| {
         let all = [
             (String::new(), &port.reasons),
@@ -53,7 +58,7 @@ pub(crate) fn ports(ports: &[AcceleratedPort]) -> String {
         });
         named.concat()
     };
-    format!("{set_up}\n{counters}{}", reasons(ports.iter().flat_map(of_port)))
+    reasons(ports.iter().flat_map(of_port))
 }
 
 /// One word, if ingress and egress have one tier.
