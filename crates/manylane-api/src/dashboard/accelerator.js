@@ -14,7 +14,7 @@ const WHY_COLUMNS = [{ name: "port", left: true }, { name: "found", left: true, 
 
 const SILENT = "The mirror's thread does not answer: it is busy. What it knows is shown when it does.";
 
-// Ports without our program now: what passes there is counted nowhere.
+// Ports without our program now: nothing counts their packets.
 const unseen = (ledger) => {
   const names = Object.entries(ledger.unseen).filter(([, time]) => time.for_ms !== null).map(([name]) => name);
   return names.length ? ` No program looks at ${names.join(", ")} now: what passes there is counted nowhere.` : "";

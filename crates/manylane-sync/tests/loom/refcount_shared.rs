@@ -134,7 +134,7 @@ fn shared_value_unwrapped_by_an_upgraded_owner() {
     GIVEN_BACK.assert();
 }
 
-/// Of two owners that both ask for the value one gets it, whatever a weak handle does; two that both unwrap may both
+/// Of two owners that both request the value one receives it, whatever a weak handle does; two that both unwrap may both
 /// get their handles back.
 #[test]
 fn shared_value_asked_for_by_two_owners() {
@@ -165,7 +165,7 @@ fn unwrap(owner: Shared<Value>, unwrapped: &Seen, given_back: &Seen) {
     match Shared::try_unwrap(owner) {
         Ok(value) => {
             unwrapped.note();
-            value.cell.write(2); // Nobody else reads it.
+            value.cell.write(2); // No other thread reads it.
         }
         Err(owner) => {
             given_back.note();

@@ -42,7 +42,7 @@ fn a_conflict_is_seen_by_workers_at_once_and_kept_for_the_operator() {
     assert_eq!([V4, V6].map(|key| own.standing(key)), [Standing::Ours; 2]);
 }
 
-/// The link may be another one: what was proven there is not proven here.
+/// The link may be another one: nothing is proven of it yet.
 #[test]
 fn addresses_are_probed_anew_when_the_carrier_is_back() {
     use DuplicateDetection::{Off, Optimistic, Strict};

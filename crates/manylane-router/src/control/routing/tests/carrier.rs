@@ -74,7 +74,7 @@ fn routes_by_a_port_without_a_carrier_are_out_until_it_is_back() {
     }
 }
 
-/// The finding: fourteen of forty flows went to a dead port until its neighbour had been given up.
+/// The finding: fourteen of forty flows were sent by a dead port until its neighbour had been given up.
 #[test]
 fn a_group_leaves_a_member_whose_port_has_no_carrier_at_once() {
     for [here, there] in [["10.0.0.2", "10.0.1.0"], ["2001:db8::2", "fe80::2"]] {
