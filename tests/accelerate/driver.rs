@@ -322,7 +322,8 @@ fn open_checksums(tier: &str) {
         assert!(report.is_perfect(), "{to}: {report:?}");
     }
     both_in(&accelerated, tier);
-    assert!(accelerated.port("lan").partial_checksums >= 60, "{:#?}", accelerated.port("lan"));
+    // Most of sixty: the first ones may meet a neighbour that is not resolved.
+    assert!(accelerated.port("lan").partial_checksums >= 50, "{:#?}", accelerated.port("lan"));
     for to in [SERVER_V4, SERVER_V6] {
         let report = tcp_transfer(client, server, to, 1 << 20).expect("sockets are to be had");
         assert!(report.is_intact(), "{to}: {report:?}");

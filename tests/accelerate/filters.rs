@@ -81,7 +81,7 @@ const TC_FILTER: Case = Case {
     ],
     off: &["tc filter del dev lan ingress", "tc qdisc del dev lan clsact"],
     does: Effect::Drops,
-    reason: "tc",
+    reason: "traffic control",
 };
 
 #[test]

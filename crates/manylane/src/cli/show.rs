@@ -192,7 +192,11 @@ fn accelerated(client: &Client, what: Noun, path: &str) -> Result<String, Client
             client.ask(path).map(|answer: Vec<_>| accelerate::diff(&answer))
         }
         Noun::Mirror => client.ask(path).map(|answer| accelerate::mirror(&answer)),
-        _ => head(client).map(|(head, ports)| format!("{head}\n{}", accelerate::ports(&ports))),
+        Noun::Ports => {
+            head(client).map(|(head, ports)| format!("{head}\n{}", accelerate::ports(&ports)))
+        }
+        // The daemon says that it has none of these, and what to do instead.
+        _ => client.ask_text(path),
     }
 }
 

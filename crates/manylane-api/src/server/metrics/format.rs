@@ -61,10 +61,11 @@ impl Range<'_> {
                 "q" => weight = value.parse().unwrap_or(0.0),
                 // Another version is another format. Text has one that is in use, and clients that name a later one
                 // (of the same text, with more letters in names) take any.
-                "version" if kind.eq_ignore_ascii_case("application/openmetrics-text") => {
-                    if value != "1.0.0" {
-                        return Range { kind: "", weight: 0.0 };
-                    }
+                "version"
+                    if kind.eq_ignore_ascii_case("application/openmetrics-text")
+                        && value != "1.0.0" =>
+                {
+                    return Range { kind: "", weight: 0.0 };
                 }
                 _ => {}
             }
