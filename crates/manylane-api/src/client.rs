@@ -19,6 +19,7 @@ use tokio::runtime;
 use tokio::time::timeout;
 
 use crate::model::ApiError;
+use crate::server::socket::is_too_long;
 
 /// A client of one daemon.
 #[derive(Clone, Debug)]
@@ -51,10 +52,7 @@ pub enum ClientError {
         socket: PathBuf,
     },
     /// The system refused to connect.
-    #[error(
-        "cannot connect to {}: {source}; ask as root or as a member of the socket's group",
-        .socket.display()
-    )]
+    #[error("{}", unreachable(.socket, .source))]
     Unreachable {
         /// The socket.
         socket: PathBuf,
@@ -95,6 +93,20 @@ pub enum ClientError {
 /// What stands between a refusal and its help: a configuration is quoted, over several lines.
 fn before_help(refusal: &ApiError) -> &'static str {
     if refusal.error.contains('\n') { "\nhelp: " } else { "; " }
+}
+
+/// Why a client cannot connect, and what helps.
+fn unreachable(socket: &Path, source: &io::Error) -> String {
+    let (path, bytes) = (socket.display(), socket.as_os_str().len());
+    match is_too_long(socket) {
+        true => format!(
+            "no daemon can be at {path}, whose {bytes} bytes are more than the path of a socket has; name the daemon's \
+             with --socket"
+        ),
+        false => format!(
+            "cannot connect to {path}: {source}; ask as root or as a member of the socket's group"
+        ),
+    }
 }
 
 impl Client {

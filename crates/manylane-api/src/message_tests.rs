@@ -49,6 +49,11 @@ fn doors() {
     });
     messages!(BindError {
         Answered: [(answered(), ["/run/s"], "stop it, or name another socket")],
+        TooLong: [(
+            TooLong { path: "/run/s".into() },
+            ["/run/s", "at most 107"],
+            "name a shorter one with --socket"
+        )],
         NotASocket: [(NotASocket { path: "/run/s".into() }, ["/run/s"], "remove it")],
         Refused: [(
             Refused { path: "/run/s".into(), step: "listen at", source: said(EPERM) },
@@ -68,11 +73,18 @@ fn clients() {
             ["/run/s"],
             "start one with `manylane run FILE` or `manylane accelerate IF...`"
         )],
-        Unreachable: [(
-            Unreachable { socket: socket(), source: said(EPERM) },
-            ["/run/s", "not permitted"],
-            "ask as root"
-        )],
+        Unreachable: [
+            (
+                Unreachable { socket: socket(), source: said(EPERM) },
+                ["/run/s", "not permitted"],
+                "ask as root"
+            ),
+            (
+                Unreachable { socket: "s".repeat(108).into(), source: said(EPERM) },
+                ["sss", "108 bytes"],
+                "name the daemon's with --socket"
+            ),
+        ],
         Silent: [(
             Silent { socket: socket(), waited: Duration::from_secs(10) },
             ["/run/s", "10 s"],

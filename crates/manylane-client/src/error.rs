@@ -78,6 +78,9 @@ impl RemoteError {
     }
 }
 
+/// In bytes: unix(7) has 108, the last of them a zero.
+const SOCKET_PATH_MAX: usize = 107;
+
 impl fmt::Display for RemoteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -86,6 +89,14 @@ impl fmt::Display for RemoteError {
                 "no manylane daemon listens at {}; start one with `manylane run FILE`, or name its socket",
                 path.display()
             ),
+            RemoteError::Unreachable { path, .. } if path.as_os_str().len() > SOCKET_PATH_MAX => {
+                write!(
+                    f,
+                    "no daemon can be at {}, whose {} bytes are more than the path of a socket has; name the daemon's socket",
+                    path.display(),
+                    path.as_os_str().len()
+                )
+            }
             RemoteError::Unreachable { path, source } => write!(
                 f,
                 "cannot connect to {}: {source}; capture as root or as a member of the group `manylane-capture`",

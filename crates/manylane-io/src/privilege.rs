@@ -150,6 +150,24 @@ impl Privileges {
     }
 }
 
+/// The capabilities that opening devices takes: sockets and programs of AF_XDP and AF_PACKET ports.
+const OPENING: [Capability; 3] =
+    [Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_BPF];
+
+/// The names of the capabilities that this thread lacks to open devices by AF_XDP and AF_PACKET.
+pub fn lacking_to_open() -> Vec<String> {
+    // If the kernel does not say, it refuses a step later, in its own words.
+    let Ok(held) = caps::read(None, CapSet::Effective) else { return Vec::new() };
+    lacking(&held)
+}
+
+fn lacking(held: &CapsHashSet) -> Vec<String> {
+    let stands_in = held.contains(&Capability::CAP_SYS_ADMIN); // For `CAP_BPF` (capabilities(7)).
+    let lacks =
+        |one: &Capability| !held.contains(one) && !(stands_in && *one == Capability::CAP_BPF);
+    OPENING.iter().filter(|one| lacks(one)).map(ToString::to_string).collect()
+}
+
 fn by_name(name: &str) -> Result<User, PrivilegeError> {
     let found = User::from_name(name).map_err(refused("look up the user"))?;
     found.ok_or_else(|| PrivilegeError::NoSuchUser { name: name.into() })
@@ -197,5 +215,20 @@ impl std::error::Error for PrivilegeError {
             PrivilegeError::Capabilities(source) => Some(source),
             PrivilegeError::NoSuchUser { .. } | PrivilegeError::NotRoot { .. } => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_opening_lacks_is_named() {
+        use Capability::{CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN};
+        let named = |held: &[Capability]| lacking(&held.iter().copied().collect()).join(", ");
+        assert_eq!(named(&[]), "CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF");
+        assert_eq!(named(&[CAP_NET_RAW, CAP_NET_ADMIN]), "CAP_BPF");
+        assert_eq!(named(&[CAP_NET_RAW, CAP_NET_ADMIN, CAP_SYS_ADMIN]), "");
+        assert_eq!(named(&[CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF]), "");
     }
 }

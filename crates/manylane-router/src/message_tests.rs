@@ -200,6 +200,11 @@ fn starts() {
             ["signals", "not permitted"],
             "raise `ulimit -n`"
         )],
+        Unprivileged: [(
+            Unprivileged { port: port(), interface: "eth0".into(), missing: "CAP_BPF".into() },
+            ["`wan`", "eth0", "CAP_BPF"],
+            "start it with `sudo`"
+        )],
         Listen: [(Listen(exposed()), ["192.0.2.1:9176"], "name a file with a token")],
         Api: [(Api(answered()), ["/run/s"], "stop it")],
         Capture: [(Capture(capture), ["x.pcap"], "write to another file")],

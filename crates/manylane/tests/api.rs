@@ -69,7 +69,16 @@ fn a_daemon_is_asked_by_tcp_and_watched() {
 fn a_listener_that_cannot_be_is_told_before_anything_starts() {
     for (words, said) in [
         (&["--listen", "0.0.0.0:0"][..], "other hosts could use 0.0.0.0:0"),
-        (&["--listen", "localhost"], "invalid value 'localhost' for '--listen"),
+        (
+            &["--listen", "localhost"],
+            "write an IP address and a port, as 127.0.0.1:9176 or [::1]:9176",
+        ),
+        (&["--listen", "9176"], "the address is missing; for this host alone write 127.0.0.1:9176"),
+        (
+            &["--listen", ":9176"],
+            "the address is missing; for this host alone write 127.0.0.1:9176",
+        ),
+        (&["--listen", "::1:9176"], "write an IP address and a port"),
         (&["--token-file", "/nowhere/token"], "cannot read the token in /nowhere/token"),
     ] {
         let output = Command::new(MANYLANE)

@@ -183,6 +183,50 @@ fn without_a_daemon_show_fails_with_status_1_and_says_how_to_start_one() {
     }
 }
 
+/// In one sentence, before anything is tried.
+#[test]
+fn without_privileges_run_says_that_it_takes_root() {
+    let place = Place::new("unprivileged");
+    let socket = place.socket();
+    let file = place.folder.join("lo.toml");
+    let port = "[[port]]\nname = \"p\"\ninterface = \"lo\"\naddresses = [\"10.1.0.1/24\"]\n";
+    fs::write(&file, format!("{port}driver = \"af_packet\"\n")).unwrap();
+    let manylane = env!("CARGO_BIN_EXE_manylane");
+    let mut command = Command::new(manylane);
+    if nix::unistd::geteuid().is_root() {
+        command = Command::new("setpriv");
+        command.args(["--bounding-set=-net_admin,-net_raw,-bpf,-sys_admin", manylane]);
+    }
+    let output = command.arg("run").arg(&file).args(["--socket", &socket]).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!((status(&output), said.lines().count()), (1, 1), "{said}");
+    let start = "error: port `p`: to open lo takes root, and this process lacks CAP_NET_ADMIN";
+    assert!(said.starts_with(start), "{said}");
+    assert!(!Path::new(&socket).exists());
+}
+
+/// The kernel's limit, in the words of a user, from daemon and client.
+#[test]
+fn a_socket_path_that_is_too_long_is_said_to_be() {
+    let place = Place::new("long");
+    let longest = format!("{}/{}", place.folder.display(), "s".repeat(200));
+    let (longest, shorter) = (&longest[..108], &longest[..100]);
+    let example = example("memory.toml");
+    for (words, socket, complaint, code) in [
+        (&["run", &example][..], longest, "a socket has at most 107; name a shorter one", 2),
+        // Its neighbour for captures is eight bytes longer.
+        (&["run", &example], shorter, "a socket has at most 107; name a shorter one", 2),
+        (&["show", "ports"], longest, "108 bytes are more than the path of a socket has", 1),
+        (&["capture", "-c", "1"], shorter, "108 bytes are more than the path of a socket has", 1),
+    ] {
+        let output = manylane(&[words, &["--socket", socket]].concat());
+        let said = text(&output.stderr);
+        assert_eq!(status(&output), code, "{said}");
+        assert!(said.contains(complaint) && !said.contains("SUN_LEN"), "{said}");
+        assert!(!said.contains("ask as root") && !said.contains("this user may write"), "{said}");
+    }
+}
+
 #[test]
 fn a_running_daemon_is_shown_as_table_and_as_json() {
     let place = Place::new("running");

@@ -38,6 +38,15 @@ pub enum BindError {
         /// The file.
         path: PathBuf,
     },
+    /// The path is longer than a socket's can be.
+    #[error(
+        "the path {} has {} bytes, and the path of a socket has at most {PATH_MAX}; name a shorter one with --socket",
+        .path.display(), .path.as_os_str().len()
+    )]
+    TooLong {
+        /// The path.
+        path: PathBuf,
+    },
     /// The system refused one step.
     #[error(
         "cannot {step} the socket {}: {source}; name a path this user may write with --socket",
@@ -74,6 +83,9 @@ impl Socket {
 /// Listens at `path`, without ever waiting, for its owner and a group (mode 0660). Creates its directory.
 pub fn listen(path: &Path, kind: socket2::Type, group: &str) -> Result<socket2::Socket, BindError> {
     let refused = |step| move |source| BindError::Refused { path: path.to_owned(), step, source };
+    if is_too_long(path) {
+        return Err(BindError::TooLong { path: path.to_owned() });
+    }
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -105,6 +117,14 @@ pub fn listen(path: &Path, kind: socket2::Type, group: &str) -> Result<socket2::
         .map_err(refused("set the mode of"))?;
     Ok(listener)
 }
+
+/// Whether no socket can have this path.
+pub fn is_too_long(path: &Path) -> bool {
+    path.as_os_str().len() > PATH_MAX
+}
+
+/// The longest path of a socket, in bytes: unix(7) has 108, the last of them a zero.
+pub const PATH_MAX: usize = 107;
 
 /// Connections that wait to be accepted, as the standard library has it.
 const BACKLOG: i32 = 128;

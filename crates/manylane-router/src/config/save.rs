@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "cannot save {}: cannot {step}: {source}; the file is as it was; name another, or save as a user that may write there",
-    .file.display()
+    "cannot save {}: cannot {step}: {source}; the file is as it was; {}",
+    .file.display(), cure(.source)
 )]
 pub struct SaveError {
     /// The file.
@@ -19,6 +19,21 @@ pub struct SaveError {
     pub step: &'static str,
     /// What the system said.
     pub source: io::Error,
+}
+
+/// What the operator can do about it.
+fn cure(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "make room (`df` shows it), or name a file on another disk"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => "name a file on a disk that can be written",
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            "make its folder first, or name a file in another"
+        }
+        io::ErrorKind::IsADirectory => "name a file, not a folder",
+        _ => "name another, or save as a user that may write there",
+    }
 }
 
 /// Has `file` hold `text`, with the permissions that it has. A new file beside it takes its place when all of it is on
@@ -53,6 +68,8 @@ fn write(file: &Path, beside: &Path, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+
+    use nix::libc;
 
     use super::*;
 
@@ -114,6 +131,25 @@ mod tests {
         let folder = Folder::new("folder");
         assert!(save(&folder.0, "new").is_err(), "it is a folder");
         assert_eq!(folder.names(), [""; 0]);
+    }
+
+    #[test]
+    fn the_cure_is_that_of_the_cause() {
+        let said = |number| {
+            let source = io::Error::from_raw_os_error(number);
+            SaveError { file: "x".into(), step: "write a new file beside it", source }.to_string()
+        };
+        for (number, cure) in [
+            (libc::ENOSPC, "make room (`df` shows it), or name a file on another disk"),
+            (libc::EDQUOT, "make room (`df` shows it), or name a file on another disk"),
+            (libc::EROFS, "name a file on a disk that can be written"),
+            (libc::ENOENT, "make its folder first, or name a file in another"),
+            (libc::EISDIR, "name a file, not a folder"),
+            (libc::EACCES, "name another, or save as a user that may write there"),
+            (libc::EPERM, "name another, or save as a user that may write there"),
+        ] {
+            assert!(said(number).ends_with(cure), "{}", said(number));
+        }
     }
 
     #[test]

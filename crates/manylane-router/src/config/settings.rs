@@ -278,10 +278,10 @@ pub(super) fn socket(
 ) -> Result<PathBuf, Problem> {
     let section = file.table("api", "[api]")?;
     let Some(path) = section.text("socket")? else { return Ok(environment.socket.clone()) };
-    // unix(7): the path has 108 bytes; the last is a zero.
+    // unix(7): a path has 108 bytes, the last a zero. The longer of two paths is `SOCKET.capture`.
     let complaint = match *path.get_ref() {
         text if !text.starts_with('/') => "not an absolute path",
-        text if text.len() > 107 => "longer than 107 bytes",
+        text if text.len() > 99 => "longer than 99 bytes",
         text if text.contains('\0') => "contains a zero",
         text => return Ok(text.into()),
     };

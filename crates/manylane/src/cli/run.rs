@@ -35,7 +35,7 @@ pub(super) struct RunOptions {
 #[derive(Debug, Args)]
 pub(super) struct ListenOptions {
     /// Also serve the API at this TCP address
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     listen: Option<SocketAddr>,
     /// File with the token that TCP requests must carry
     #[arg(long, value_name = "PATH")]
@@ -43,6 +43,14 @@ pub(super) struct ListenOptions {
     /// Host name that TCP requests may use for this host
     #[arg(long, value_name = "NAME")]
     host_name: Option<String>,
+}
+
+/// `127.0.0.1:9176`, `[::1]:9176`.
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| match text.trim_start_matches(':').parse::<u16>() {
+        Ok(port) => format!("the address is missing; for this host alone write 127.0.0.1:{port}"),
+        Err(_) => "write an IP address and a port, as 127.0.0.1:9176 or [::1]:9176".into(),
+    })
 }
 
 impl ListenOptions {

@@ -133,7 +133,7 @@ const SOCKETS: &[Key] = &[
 
 #[rustfmt::skip]
 const API: &[Key] = &[
-    key("socket", Text("a path from the root, at most 107 bytes"), "\"/run/manylane/manylane.sock\"",
+    key("socket", Text("a path from the root, at most 99 bytes"), "\"/run/manylane/manylane.sock\"",
         "\"/run/manylane/manylane.sock\"",
         "Where the daemon answers; captures are beside it."),
     key("listen", Text("an IP address and a port"), "none", "\"127.0.0.1:9176\"",

@@ -37,6 +37,19 @@ pub enum StartError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// This process may not open devices.
+    #[error(
+        "port `{port}`: to open {interface} takes root, and this process lacks {missing}: start it with `sudo`, or as \
+         the service of the package (`systemctl start manylane`)"
+    )]
+    Unprivileged {
+        /// The first port with a device.
+        port: String,
+        /// Its interface.
+        interface: String,
+        /// Names of capabilities.
+        missing: String,
+    },
     /// The API's listener could not be made.
     #[error("{0}")]
     Listen(#[source] ListenError),
@@ -56,6 +69,7 @@ impl StartError {
     pub fn is_of_configuration(&self) -> bool {
         match self {
             StartError::Port(port) => port.is_of_configuration(),
+            StartError::Api(socket) => matches!(socket, BindError::TooLong { .. }),
             StartError::Routing(routing) => !matches!(routing, RoutingError::Memory(_)),
             _ => false,
         }
@@ -63,6 +77,10 @@ impl StartError {
 
     /// Whether this machine, or this user, cannot have AF_XDP at all.
     pub fn is_unavailable(&self) -> bool {
-        matches!(self, StartError::Port(port) if port.is_unavailable())
+        match self {
+            StartError::Port(port) => port.is_unavailable(),
+            StartError::Unprivileged { .. } => true,
+            _ => false,
+        }
     }
 }

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{Daemon, StartError, Threads, say, spawn};
-use crate::config::{Config, Version};
+use crate::config::{Config, Driver, Port, Version};
+use crate::control::choose::choose;
 use crate::socket::remote::Listener;
 use manylane_api::{self as api, Doors, Socket, Source};
-use manylane_io::privilege::Privileges;
+use manylane_io::privilege::{Privileges, lacking_to_open};
 use manylane_io::service::{Look, Service};
 
 /// `manylane run`: forwards until SIGINT or SIGTERM.
@@ -20,6 +21,7 @@ pub fn run(
     socket: &Path,
     privileges: &Privileges,
 ) -> Result<(), StartError> {
+    may_open(&config)?;
     // Before any port is opened: a second daemon must not disturb the first one's.
     config.socket = socket.to_owned();
     let socket = Socket::bind(socket).map_err(StartError::Api)?;
@@ -67,6 +69,22 @@ pub fn run(
     ));
     served.map_err(system("the API's listener"))?;
     failed.map_or(Ok(()), |error| Err(StartError::Capture(error)))
+}
+
+/// Whether this process may open the devices of its ports: said before any step of it is refused by the kernel.
+fn may_open(config: &Config) -> Result<(), StartError> {
+    let chosen = choose(config).map_err(StartError::Port)?;
+    let takes_root = |port: &Port| match &port.driver {
+        Driver::AfXdp(driver) => Some((port.name.clone(), driver.interface.clone())),
+        Driver::AfPacket(driver) => Some((port.name.clone(), driver.interface.clone())),
+        _ => None,
+    };
+    let Some((port, interface)) = chosen.ports.iter().find_map(takes_root) else { return Ok(()) };
+    let missing = lacking_to_open().join(", ");
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(StartError::Unprivileged { port, interface, missing })
 }
 
 fn system(what: &'static str) -> impl FnOnce(io::Error) -> StartError {
