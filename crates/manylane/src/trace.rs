@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use tokio::sync::oneshot;
 
-use crate::terminal::{USAGE, complain};
+use crate::terminal::{SOCKET, USAGE, complain};
 use manylane_api::DEFAULT_SOCKET;
 use manylane_api::{Client, FollowEnd, TraceLine, TraceRequest};
 use manylane_router::trace::together::{Followed, Together};
@@ -36,7 +36,7 @@ pub struct TraceOptions {
     #[arg(long)]
     pub json: bool,
     /// Path of the daemon's API socket
-    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    #[arg(long, value_name = "PATH", env = SOCKET, hide_env_values = true, default_value = DEFAULT_SOCKET)]
     pub socket: PathBuf,
     /// Filter in tcpdump's language (pcap-filter(7)); without one, all packets
     #[arg(value_name = "FILTER", trailing_var_arg = true)]

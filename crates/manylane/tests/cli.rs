@@ -251,6 +251,22 @@ fn a_running_daemon_is_shown_as_table_and_as_json() {
 }
 
 #[test]
+fn the_environment_names_the_socket_unless_the_command_does() {
+    let place = Place::new("environment");
+    let daemon = FakeDaemon::start(&place.socket());
+    let other = format!("{}.none", place.socket());
+    let show = |environment: &str, words: &[&str]| {
+        let mut command = command(&["show", "ports"]);
+        command.env("MANYLANE_SOCKET", environment).args(words).output().unwrap()
+    };
+    assert_eq!(text(&show(&place.socket(), &[]).stdout), "No ports.\n");
+    assert_eq!(text(&show(&other, &["--socket", &place.socket()]).stdout), "No ports.\n");
+    let refused = text(&show(&other, &[]).stderr);
+    assert!(refused.contains(&other), "{refused}");
+    daemon.stop();
+}
+
+#[test]
 fn a_setting_of_a_running_daemon_is_changed_or_refused() {
     let place = Place::new("set");
     let daemon = FakeDaemon::start(&place.socket());

@@ -9,6 +9,7 @@ use super::extcap::ExtcapOptions;
 use super::files::{Rotation, Target};
 use super::lines::{Hex, Style};
 use super::source::{Request, SNAP_MAX};
+use crate::terminal::SOCKET;
 use manylane_api::DEFAULT_SOCKET;
 
 /// The options of `manylane capture`: tcpdump's options (tcpdump(1)), and some of manylane's.
@@ -82,7 +83,7 @@ pub struct Options {
     pub list_ports: bool,
     // The last is taken: a wrapper for Wireshark names one, and Wireshark's dialog then perhaps another.
     /// Path of the daemon's API socket
-    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET, overrides_with = "socket")]
+    #[arg(long, value_name = "PATH", env = SOCKET, hide_env_values = true, default_value = DEFAULT_SOCKET, overrides_with = "socket")]
     pub socket: PathBuf,
     /// Capture only packets that match (pcap-filter(7)), for example: udp port 53 and not host 10.0.0.1
     #[arg(value_name = "FILTER")]

@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::run::ListenOptions;
-use super::{USAGE, complain, done, print};
+use super::{SOCKET, USAGE, complain, done, print};
 use crate::tables::extent::{self, grouped};
 use crate::terminal::table::{count, lay_out};
 use manylane_accelerate::accelerator::{
@@ -60,7 +60,7 @@ pub struct CommandOptions {
     #[arg(long, value_name = "CORE,...", value_delimiter = ',')]
     worker_cores: Vec<usize>,
     /// Path of the API's socket
-    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    #[arg(long, value_name = "PATH", env = SOCKET, hide_env_values = true, default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
     #[command(flatten)]
     listen: ListenOptions,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::{USAGE, check, complain, done, percent_encoded, print};
+use super::{SOCKET, USAGE, check, complain, done, percent_encoded, print};
 use crate::terminal::table::plural;
 use manylane_api::DEFAULT_SOCKET;
 use manylane_api::{
@@ -79,7 +79,7 @@ struct SetOptions {
     /// Its new value
     value: String,
     /// Path of the daemon's API socket
-    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    #[arg(long, value_name = "PATH", env = SOCKET, hide_env_values = true, default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
 }
 
@@ -89,7 +89,7 @@ struct AskOptions {
     #[arg(long)]
     json: bool,
     /// Path of the daemon's API socket
-    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    #[arg(long, value_name = "PATH", env = SOCKET, hide_env_values = true, default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
 }
 

@@ -41,7 +41,7 @@ use clap::{Parser, Subcommand};
 
 use crate::capture;
 use crate::demo::{self, DemoOptions, Ending};
-use crate::terminal::{USAGE, complain, done, print};
+use crate::terminal::{SOCKET, USAGE, complain, done, print};
 use crate::top::{self, TopOptions};
 use crate::trace::{self, TraceOptions};
 

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use manylane_api::{Client, DEFAULT_SOCKET, NeighbourStatus};
 
 use super::percent_encoded;
-use crate::terminal::{done, print};
+use crate::terminal::{SOCKET, done, print};
 
 #[derive(Debug, Args)]
 pub(super) struct NeighbourOptions {
@@ -38,7 +38,7 @@ struct NeighbourName {
     /// IP address of the neighbour
     address: String,
     /// Path of the daemon's API socket
-    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    #[arg(long, value_name = "PATH", env = SOCKET, hide_env_values = true, default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
 }
 

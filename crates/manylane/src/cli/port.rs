@@ -9,7 +9,7 @@ use manylane_api::{Client, DEFAULT_SOCKET, PortStatus};
 
 use super::percent_encoded;
 use crate::tables::accelerate::port_reasons;
-use crate::terminal::{done, print};
+use crate::terminal::{SOCKET, done, print};
 
 #[derive(Debug, Args)]
 pub(super) struct PortOptions {
@@ -30,7 +30,7 @@ struct PortName {
     /// The name of the port
     port: String,
     /// Path of the daemon's API socket
-    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    #[arg(long, value_name = "PATH", env = SOCKET, hide_env_values = true, default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
 }
 

@@ -11,7 +11,7 @@ use manylane_router::config::{Environment, Version};
 use manylane_router::control;
 
 use super::check::checked;
-use crate::terminal::{USAGE, complain, done, print};
+use crate::terminal::{SOCKET, USAGE, complain, done, print};
 
 #[derive(Debug, Args)]
 pub(super) struct RunOptions {
@@ -22,7 +22,7 @@ pub(super) struct RunOptions {
     #[arg(long)]
     check: bool,
     /// Path of the API's socket, instead of `socket` in [api]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", env = SOCKET, hide_env_values = true)]
     socket: Option<PathBuf>,
     #[command(flatten)]
     listen: ListenOptions,

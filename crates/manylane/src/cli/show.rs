@@ -11,7 +11,7 @@ use manylane_api::{Client, ClientError, ConfigStatus, DEFAULT_SOCKET};
 
 use super::{percent_encoded, watch};
 use crate::tables::{self, accelerate, extent};
-use crate::terminal::{USAGE, complain, done, print};
+use crate::terminal::{SOCKET, USAGE, complain, done, print};
 
 #[derive(Debug, Args)]
 pub(super) struct ShowOptions {
@@ -24,7 +24,7 @@ pub(super) struct ShowOptions {
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = watch::interval)]
     watch: Option<Duration>,
     /// Path of the daemon's API socket
-    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    #[arg(long, value_name = "PATH", env = SOCKET, hide_env_values = true, default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
 }
 

@@ -40,3 +40,6 @@ pub(crate) fn complain(message: &dyn Display) {
 
 /// Also what clap uses.
 pub(crate) const USAGE: u8 = 2;
+
+/// The variable of the environment that is the default of `--socket`.
+pub(crate) const SOCKET: &str = "MANYLANE_SOCKET";

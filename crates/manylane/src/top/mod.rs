@@ -31,7 +31,7 @@ use ratatui::crossterm::event::{self, Event};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::terminal::{USAGE, complain};
+use crate::terminal::{SOCKET, USAGE, complain};
 use manylane_api::DEFAULT_SOCKET;
 use manylane_api::{Client, ClientError};
 use sample::{Sample, Sampler};
@@ -44,7 +44,7 @@ pub struct TopOptions {
     #[arg(short = 'n', long, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval)]
     pub interval: f64,
     /// Path of the daemon's API socket
-    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    #[arg(long, value_name = "PATH", env = SOCKET, hide_env_values = true, default_value = DEFAULT_SOCKET)]
     pub socket: PathBuf,
 }
 
