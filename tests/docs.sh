@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Tests the documentation: its links, and its commands.
 #
-#     tests/docs.sh links           every relative link leads to a file; the site's table of contents lists every page
+#     tests/docs.sh links           every relative link leads to a file; the site's table of contents lists every page;
+#                                   no command of a page waits without a bound, or needs an alias
 #     tests/docs.sh pages [PAGE...] the commands of docs/*.md, page by page, as root
 #
 # A page's commands are its ```sh blocks, in order, in one shell that ends at the first failure. The shell has network,
@@ -34,6 +35,15 @@ links() {
     while read -r page; do
         [ -e "$page" ] || { echo "docs/zensical.toml: no such page: $page"; failed=1; }
     done < <(sed -n 's/.*= "\(.*\.md\)" },*$/\1/p' docs/zensical.toml)
+    # A reader who lacks one thing would wait for ever. A shell in a namespace or under sudo knows no alias.
+    for page in README.md docs/*.md; do
+        while read -r link; do
+            echo "$page: $link"
+            failed=1
+        done < <(awk '/^ *```/ { run = !run && /```sh/; next } run { sub(/(^| )#.*/, ""); print }' "$page" |
+            grep -E '^ *alias |(^|[ ;"])(until|while) ' | grep -vE 'timeout [0-9]+ .*(until|while)|while read' |
+            sed 's/^/a wait without a bound, or an alias: /')
+    done
     return "$failed"
 }
 
@@ -96,5 +106,5 @@ case ${1:-} in
 links) links ;;
 pages) shift && pages "$@" ;;
 inside) inside "$2" ;;
-*) sed -n '2,5s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+*) sed -n '2,6s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
 esac
