@@ -121,6 +121,15 @@ inside() {
     not pgrep -x manylane
     manylane --version
     zcat /usr/share/man/man1/manylane-accelerate.1.gz | grep -q stale
+    zcat /usr/share/man/man1/manylane-show.1.gz | grep -q '^.SH EXAMPLES'
+    zcat /usr/share/man/man1/manylane-show.1.gz | grep -q '^.SH "EXIT STATUS"'
+    zcat /usr/share/man/man5/manylane.toml.5.gz | grep -q netdev_max_backlog
+    # Links of the installed pages lead to installed files, but for sources.
+    (
+        cd /usr/share/doc/manylane/docs
+        grep -ohE '\]\([^)#: ]+\.(md|png|toml|json)' *.md | cut -c3- | grep -v '^\.\./crates/' | sort -u |
+            while read -r link; do [ -e "$link" ] || { echo "no such file: $link"; exit 1; }; done
+    )
     bash -n /usr/share/bash-completion/completions/manylane
     systemd-analyze verify --man=no manylane.service manylane-accelerate.service
     systemd-analyze security --offline=true /usr/lib/systemd/system/manylane*.service | grep Overall
@@ -219,7 +228,7 @@ through() {
 # The commands of block $1 of docs/install.md, as they stand there.
 commands() {
     local block
-    block=$(zcat -f /usr/share/doc/manylane/install.md* |
+    block=$(zcat -f /usr/share/doc/manylane/docs/install.md* |
         awk -v wanted="$1" '/^```/ { if (!inside) block += $0 == "```sh installed"; inside = !inside; next } inside && block == wanted')
     [ -n "$block" ]
     echo "$block"

@@ -47,10 +47,10 @@ pub struct CommandOptions {
     /// Tier of one interface
     #[arg(long, value_name = "IF=TIER", value_parser = port_tier)]
     port_tier: Vec<(String, TierChoice)>,
-    /// Longest time to forward without verifying that the tables are as the kernel's
+    /// Longest time to forward without verifying that the tables are as the kernel's [default: 200]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(20..=10_000))]
     lease: Option<u64>,
-    /// Longest time to forward by tables that are known to be behind the kernel's
+    /// Longest time to forward by tables that are known to be behind the kernel's [default: 2000]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=600_000))]
     stale_limit: Option<u64>,
     /// Threads for the tier `workers` [default: number of cores less one]

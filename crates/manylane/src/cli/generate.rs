@@ -1,13 +1,12 @@
 //! What is made of the command line itself: completions for shells, and pages of the manual.
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-use super::{Cli, done, print};
+use super::{Cli, done, manual, print};
 
 /// What `manylane completions` takes.
 #[derive(Debug, Args)]
@@ -30,9 +29,10 @@ pub(super) fn completions(options: &CompletionsOptions) -> ExitCode {
     print(&String::from_utf8_lossy(&script))
 }
 
-/// Writes a page for each command, section 1.
+/// Writes a page for each command, section 1, and that of the configuration, section 5.
 pub(super) fn man(ManOptions { folder }: &ManOptions) -> ExitCode {
-    let made = fs::create_dir_all(folder);
-    let made = made.and_then(|()| clap_mangen::generate_to(Cli::command(), folder));
-    done(made.map_err(|error| format!("cannot write to {}: {error}", folder.display())))
+    done(
+        manual::write(folder)
+            .map_err(|error| format!("cannot write to {}: {error}", folder.display())),
+    )
 }

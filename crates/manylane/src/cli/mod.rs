@@ -18,7 +18,7 @@
 //! | `neighbour.rs`, `port.rs`    | one edit each of a running daemon                                  |
 //! | `config.rs`                  | settings and configurations of a running daemon                    |
 //! | `doctor/`                    | what this machine can                                              |
-//! | `generate.rs`                | completions and manual pages, from the words above                 |
+//! | `generate.rs`, `manual.rs`   | completions and manual pages, from the words above                 |
 //!
 //! The other commands have rooms of their own (`capture`, `demo`, `top`, `trace`). This room may use all rooms.
 
@@ -27,6 +27,7 @@ mod check;
 mod config;
 mod doctor;
 mod generate;
+mod manual;
 mod neighbour;
 mod port;
 mod run;
