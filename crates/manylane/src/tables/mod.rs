@@ -225,7 +225,9 @@ pub(crate) fn neighbours(neighbours: &[NeighbourStatus]) -> String {
 
 pub(crate) fn addresses(addresses: &[AddressStatus]) -> String {
     if addresses.is_empty() {
-        return "No addresses on links with other stations.\n".into();
+        return "No port has other stations on its link, so no own address is probed or defended; `manylane show ports` \
+                lists the addresses of all ports.\n"
+            .into();
     }
     let rows = addresses.iter().map(|own| {
         vec![

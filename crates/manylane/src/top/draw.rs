@@ -1,4 +1,4 @@
-//! A [`View`] in the cells of a terminal, from 80 by 24. Its own colours are kept: only what is selected is
+//! A [`View`] in the cells of a terminal, from 80 by 24; a narrower one lacks the last columns, never the names. Its own colours are kept: only what is selected is
 //! reversed, and a loss is red and bold.
 
 use ratatui::Frame;
@@ -25,7 +25,7 @@ pub fn draw(frame: &mut Frame<'_>, view: &mut View) {
             draw_pane(frame, *area, view, pane);
         }
     }
-    let keys = "q quit  Tab pane  Enter zoom  s sort  r reverse  space pause  +/- pace  ? help";
+    let keys = "q quit  ? help  Tab pane  Enter zoom  s sort  r reverse  space pause  +/- pace";
     let foot_line = match &view.trouble {
         Some(trouble) => Line::from(format!("no answer: {trouble}")).style(bad()),
         None => Line::from(keys).dim(),
@@ -85,15 +85,17 @@ fn draw_pane(frame: &mut Frame<'_>, area: Rect, view: &View, number: usize) {
         .title(title)
         .title(Span::from(note).dim())
         .title(Line::from(left_out).dim().alignment(Alignment::Right));
-    let table = Table::new(rows.iter().map(|row| line(row)), widths(pane, area.width))
-        .header(header(pane, choice))
+    let widths = widths(pane, area.width);
+    let count = widths.len();
+    let table = Table::new(rows.iter().map(|row| line(&row[..count])), widths)
+        .header(header(&pane.columns[..count], choice))
         .column_spacing(1)
         .block(block);
     frame.render_widget(table, area);
 }
 
-fn header(pane: &Pane, choice: Choice) -> Row<'static> {
-    let titles = pane.columns.iter().enumerate().map(|(column, title)| {
+fn header(columns: &[&str], choice: Choice) -> Row<'static> {
+    let titles = columns.iter().enumerate().map(|(column, title)| {
         let is_number = title.starts_with('>');
         let title = title.trim_start_matches('>');
         let style = match column == choice.order {
@@ -116,13 +118,14 @@ fn line(row: &[Cell]) -> Row<'_> {
     }))
 }
 
-/// What each column needs; the widest of text gets the rest, or what is left for it.
+/// What each column needs; the widest of text gets the rest, or what is left for it. Where that is too little, the last
+/// columns have none.
 fn widths(pane: &Pane, width: u16) -> Vec<Constraint> {
     let shown = |cell: &Cell| match cell {
         Cell::Text(text) => text.chars().count(),
         Cell::Number { shown, .. } => shown.chars().count(),
     };
-    let mut widths: Vec<usize> = pane
+    let widths: Vec<usize> = pane
         .columns
         .iter()
         .enumerate()
@@ -133,26 +136,65 @@ fn widths(pane: &Pane, width: u16) -> Vec<Constraint> {
             pane.rows.iter().map(|row| shown(&row[column])).fold(least, usize::max)
         })
         .collect();
+    let fitted =
+        (1..=widths.len()).rev().find_map(|count| fit(pane, &widths[..count], width.into()));
+    let fitted = fitted.unwrap_or_else(|| vec![width.into()]);
+    fitted.into_iter().map(|width| Constraint::Length(width as u16)).collect()
+}
+
+/// These columns in this width, if the widest of text has enough of it.
+fn fit(pane: &Pane, widths: &[usize], width: usize) -> Option<Vec<usize>> {
+    let mut widths = widths.to_vec();
     let sum = widths.iter().sum::<usize>() + widths.len() - 1;
     let is_text = |column: &usize| !pane.columns[*column].starts_with('>');
-    if let Some(widest) = (0..widths.len()).filter(is_text).max_by_key(|column| widths[*column]) {
-        let rest = sum - widths[widest];
-        widths[widest] = usize::from(width).saturating_sub(rest).min(widths[widest].max(TEXT_MIN));
+    let Some(widest) = (0..widths.len()).filter(is_text).max_by_key(|column| widths[*column])
+    else {
+        return (sum <= width).then_some(widths);
+    };
+    let left = width.checked_sub(sum - widths[widest])?;
+    if left < widths[widest].min(TEXT_MIN) {
+        return None;
     }
-    widths.into_iter().map(|width| Constraint::Length(width as u16)).collect()
+    widths[widest] = left.min(widths[widest].max(TEXT_MIN));
+    Some(widths)
 }
 
 fn draw_help(frame: &mut Frame<'_>) {
     let area = frame.area();
-    let height = HELP.lines().count() as u16 + 2;
-    let [area] = Layout::horizontal([Constraint::Length(64)])
+    let width = area.width.min(HELP_WIDTH);
+    let lines = help(width.saturating_sub(2).into());
+    let height = lines.len() as u16 + 2;
+    let [area] = Layout::horizontal([Constraint::Length(width)])
         .flex(ratatui::layout::Flex::Center)
         .areas(area);
     let [area] = Layout::vertical([Constraint::Length(height)])
         .flex(ratatui::layout::Flex::Center)
         .areas(area);
     frame.render_widget(Clear, area);
-    frame.render_widget(Paragraph::new(HELP).block(Block::bordered().title(" Keys ")), area);
+    let lines: Vec<_> = lines.into_iter().map(Line::from).collect();
+    frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" Keys ")), area);
+}
+
+/// The help in lines of up to `width` characters: in two columns where they fit.
+fn help(width: usize) -> Vec<String> {
+    if width + 2 >= HELP_WIDTH.into() {
+        return HELP.lines().map(str::to_owned).collect();
+    }
+    let mut lines = Vec::new();
+    for text in HELP.lines() {
+        let mut line = String::new();
+        for word in text.split_whitespace() {
+            if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
+                lines.push(std::mem::replace(&mut line, " ".into()));
+            }
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line += word;
+        }
+        lines.push(line);
+    }
+    lines
 }
 
 fn bad() -> Style {
@@ -174,6 +216,8 @@ const HELP: &str = "\
  Rates are between two updates; bits include Ethernet headers.
  Flows are a sample: 32 packets at each update.";
 
+/// With its frame.
+const HELP_WIDTH: u16 = 64;
 /// A pane's own lines: title and header.
 const FRAME: usize = 2;
 const TEXT_MIN: usize = 12;

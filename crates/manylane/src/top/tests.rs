@@ -100,6 +100,33 @@ fn an_accelerator_has_its_own_panes() {
     assert!(theirs.ends_with("TCP lan ttl 25 250 k"), "{shown}");
 }
 
+/// Half as wide as a usual terminal: each row has its name, and each key its meaning.
+#[test]
+fn a_narrow_terminal_shows_names_and_the_whole_help() {
+    let at = Instant::now();
+    let mut view = View::new(accelerator(at, 0), Duration::from_secs(1));
+    view.add(accelerator(at, 2_000_000));
+    for width in [20, 40, 60] {
+        let shown = screen(&mut view, [width, 40]);
+        for name in ["lan", "wan"] {
+            let has = shown.lines().any(|line| line.split(' ').next() == Some(name));
+            assert!(has, "{width} {name}\n{shown}");
+        }
+    }
+    assert!(screen(&mut view, [40, 24]).contains("? help"));
+    press(&mut view, KeyCode::Char('?'));
+    let shown = screen(&mut view, [40, 24]);
+    let words = shown.replace(['│', '\n'], " ");
+    let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+    for key in [
+        "zoom the selected pane; show all panes",
+        "any key closes it",
+        "32 packets at each update.",
+    ] {
+        assert!(words.contains(key), "{key}\n{shown}");
+    }
+}
+
 #[test]
 fn a_daemon_that_begins_anew_has_no_rates_at_first() {
     let at = Instant::now();

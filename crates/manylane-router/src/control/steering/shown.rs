@@ -60,7 +60,7 @@ impl Steering {
         PortSteeringStatus {
             port: port.name.clone(),
             steering: port.steering.name().into(),
-            why: port.why.clone(),
+            why: self.why(port),
             queues: queues.collect(),
             buckets,
             transmit_queues: transmit_queues.collect(),

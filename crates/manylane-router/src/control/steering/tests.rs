@@ -260,6 +260,19 @@ fn set(steering: &mut Steering, key: &str, value: &str) -> Result<SettingValue, 
 }
 
 /// This number of workers, and ports `p.0` and so on, each with what it says of steering and the owners of its queues.
+/// Workers may be fewer than at the start.
+#[test]
+fn the_reason_says_how_many_workers_run() {
+    let mut steering = steering(3, &[("", &[0]), ("queue", &[0])]);
+    let why = |steering: &Steering| steering.status().ports[0].why.clone();
+    assert_eq!(why(&steering), "1 queue for 3 workers");
+    steering.presence[2] = Presence::Absent;
+    assert_eq!(why(&steering), "1 queue for 3 workers, of which 2 run");
+    steering.presence[1] = Presence::Absent;
+    assert_eq!(why(&steering), "1 queue for 3 workers, of which 1 runs");
+    assert_eq!(steering.status().ports[1].why, "as configured");
+}
+
 fn configured(workers: u16, ports: &[(&str, &[u16])]) -> (Config, Vec<Vec<WorkerId>>) {
     let mut text = format!("[workers]\ncount = {workers}\n");
     for (number, (steering, owners)) in ports.iter().enumerate() {

@@ -24,6 +24,17 @@ pub(super) enum Presence {
 }
 
 impl Steering {
+    /// Why a port is steered as it is. The number of workers is that of the start; which of them run may change.
+    pub(super) fn why(&self, port: &SteeredPort) -> String {
+        let (why, running) = (&port.why, self.running());
+        match why.ends_with(" workers") && usize::from(running) < self.presence.len() {
+            true => {
+                format!("{why}, of which {running} {}", if running == 1 { "runs" } else { "run" })
+            }
+            false => why.clone(),
+        }
+    }
+
     /// Takes over the workers, which have not begun, and gives the first `started` their threads.
     pub fn start_workers(&mut self, threads: WorkerThreads, started: usize) -> std::io::Result<()> {
         self.threads = threads;
