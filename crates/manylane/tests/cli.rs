@@ -266,6 +266,32 @@ fn the_environment_names_the_socket_unless_the_command_does() {
     daemon.stop();
 }
 
+/// In bash, as an operator types: interfaces, keys, and ports of the daemon.
+#[test]
+fn completions_know_interfaces_and_keys() {
+    let complete = |line: &str| {
+        let script = r#"
+            PATH=$(dirname "$1"):$PATH
+            source <(manylane completions bash)
+            COMP_WORDS=($2 "$3") COMP_CWORD=$(wc -w <<<"$2")
+            _manylane_known manylane "$3" "${COMP_WORDS[COMP_CWORD-1]}"
+            echo "${COMPREPLY[@]}"
+        "#;
+        let (before, typed) = line.rsplit_once(' ').unwrap();
+        let arguments = ["-c", script, "bash", env!("CARGO_BIN_EXE_manylane"), before, typed];
+        text(&Command::new("bash").args(arguments).output().unwrap().stdout)
+    };
+    assert_eq!(complete("manylane config explain port.mt"), "port.mtu\n");
+    assert_eq!(complete("manylane config set steering.reb"), "steering.rebalance\n");
+    // What is known without asking still is.
+    assert!(complete("manylane conf").contains("config"));
+    let names = text(&manylane(&["complete", "--", "doctor", ""]).stdout);
+    let table = fs::read_to_string("/proc/net/dev").unwrap();
+    for name in names.lines() {
+        assert!(table.contains(&format!("{name}:")), "{name}");
+    }
+}
+
 #[test]
 fn a_setting_of_a_running_daemon_is_changed_or_refused() {
     let place = Place::new("set");

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-use super::{Cli, done, manual, print};
+use super::{Cli, complete, done, manual, print};
 
 /// What `manylane completions` takes.
 #[derive(Debug, Args)]
@@ -24,9 +24,14 @@ pub(super) struct ManOptions {
 
 /// Prints what the shell is to read.
 pub(super) fn completions(options: &CompletionsOptions) -> ExitCode {
+    print(&completion(options.shell))
+}
+
+/// The script of a shell.
+pub(super) fn completion(shell: Shell) -> String {
     let mut script = Vec::new();
-    clap_complete::generate(options.shell, &mut Cli::command(), "manylane", &mut script);
-    print(&String::from_utf8_lossy(&script))
+    clap_complete::generate(shell, &mut Cli::command(), "manylane", &mut script);
+    complete::script(shell, &String::from_utf8_lossy(&script))
 }
 
 /// Writes a page for each command, section 1, and that of the configuration, section 5.

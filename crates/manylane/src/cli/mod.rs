@@ -19,11 +19,13 @@
 //! | `config.rs`                  | settings and configurations of a running daemon                    |
 //! | `doctor/`                    | what this machine can                                              |
 //! | `generate.rs`, `manual.rs`   | completions and manual pages, from the words above                 |
+//! | `complete.rs`                | the words that completions look up: ports, interfaces, keys        |
 //!
 //! The other commands have rooms of their own (`capture`, `demo`, `top`, `trace`). This room may use all rooms.
 
 mod accelerate;
 mod check;
+mod complete;
 mod config;
 mod doctor;
 mod generate;
@@ -81,6 +83,9 @@ enum Command {
     Doctor(doctor::DoctorOptions),
     /// Print the completion script of a shell
     Completions(generate::CompletionsOptions),
+    /// Print what the last of these words can be
+    #[command(hide = true)]
+    Complete(complete::CompleteOptions),
     /// Write the manual pages into a folder
     #[command(hide = true)]
     Man(generate::ManOptions),
@@ -113,6 +118,7 @@ pub fn run() -> ExitCode {
         Command::Capture(options) => capture::run(&options, &capture::Daemon::at(&options.socket)),
         Command::Doctor(options) => doctor::run(&options),
         Command::Completions(options) => generate::completions(&options),
+        Command::Complete(options) => complete::complete(&options),
         Command::Man(options) => generate::man(&options),
     }
 }
