@@ -164,7 +164,7 @@ pub fn lacking_to_open() -> Vec<String> {
 fn lacking(held: &CapsHashSet) -> Vec<String> {
     let stands_in = held.contains(&Capability::CAP_SYS_ADMIN); // For `CAP_BPF` (capabilities(7)).
     let lacks =
-        |one: &Capability| !held.contains(one) && !(stands_in && *one == Capability::CAP_BPF);
+        |one: &Capability| !(held.contains(one) || stands_in && *one == Capability::CAP_BPF);
     OPENING.iter().filter(|one| lacks(one)).map(ToString::to_string).collect()
 }
 

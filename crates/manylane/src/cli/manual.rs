@@ -46,7 +46,7 @@ fn examples(words: &str) -> String {
     let below = |line: &str| {
         line.strip_prefix(words).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
     };
-    let listed = EXAMPLES.iter().filter(|(line, _)| below(*line));
+    let listed = EXAMPLES.iter().filter(|(line, _)| below(line));
     let mut page = String::from(".SH EXAMPLES\n");
     for (line, about) in listed {
         page += &format!(".TP\n\\fB{}\\fR\n{}\n", escaped(line), escaped(about));
