@@ -336,7 +336,11 @@ fn a_neighbour_of_a_running_daemon_is_added_and_deleted() {
     let says = "error: the daemon refused: there is no port wan; choose among lan\n";
     assert_eq!(said(&["neighbour", "delete", "wan", "10.1.0.9"]), (1, says.into()));
     assert_eq!(said(&["neighbour", "add", "lan", "10.1.0.9"]).0, 2, "without a MAC");
-    assert_eq!(said(&["show", "addresses"]).1, "No addresses on links with other stations.\n");
+    assert_eq!(
+        said(&["show", "addresses"]).1,
+        "No port has other stations on its link, so no own address is probed or defended; `manylane show ports` \
+         lists the addresses of all ports.\n"
+    );
     daemon.stop();
 }
 

@@ -191,7 +191,11 @@ fn an_empty_table_says_so() {
     assert_eq!(tables::workers(&[]), "No workers.\n");
     assert_eq!(tables::routes(&[]), "No routes.\n");
     assert_eq!(tables::neighbours(&[]), "No neighbours.\n");
-    assert_eq!(tables::addresses(&[]), "No addresses on links with other stations.\n");
+    assert_eq!(
+        tables::addresses(&[]),
+        "No port has other stations on its link, so no own address is probed or defended; `manylane show ports` \
+         lists the addresses of all ports.\n"
+    );
     assert_eq!(tables::drops(&[]), "Nothing was dropped.\n");
     let never_dropped = &Sample.drops()[..1];
     assert_eq!(tables::drops(never_dropped), "Nothing was dropped.\n");

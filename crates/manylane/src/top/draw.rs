@@ -1,5 +1,5 @@
-//! A [`View`] in the cells of a terminal, from 80 by 24; a narrower one lacks the last columns, never the names. Its own colours are kept: only what is selected is
-//! reversed, and a loss is red and bold.
+//! A [`View`] in the cells of a terminal, from 80 by 24; a narrower one lacks the last columns, never the names. Its own
+//! colours are kept: only what is selected is reversed, and a loss is red and bold.
 
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};

@@ -259,7 +259,6 @@ fn set(steering: &mut Steering, key: &str, value: &str) -> Result<SettingValue, 
     })
 }
 
-/// This number of workers, and ports `p.0` and so on, each with what it says of steering and the owners of its queues.
 /// Workers may be fewer than at the start.
 #[test]
 fn the_reason_says_how_many_workers_run() {
@@ -273,6 +272,7 @@ fn the_reason_says_how_many_workers_run() {
     assert_eq!(steering.status().ports[1].why, "as configured");
 }
 
+/// This number of workers, and ports `p.0` and so on, each with what it says of steering and the owners of its queues.
 fn configured(workers: u16, ports: &[(&str, &[u16])]) -> (Config, Vec<Vec<WorkerId>>) {
     let mut text = format!("[workers]\ncount = {workers}\n");
     for (number, (steering, owners)) in ports.iter().enumerate() {
