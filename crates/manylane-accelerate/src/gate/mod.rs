@@ -14,7 +14,7 @@
 //! | What                                        | Keeps in the kernel              | How a change is noticed            |
 //! |---------------------------------------------|----------------------------------|------------------------------------|
 //! | nftables chains with rules, or that drop    | all; ingress, egress: the device | `NFNLGRP_NFTABLES`                 |
-//! | legacy iptables                             | all                              | read again ([`Gate::poll`])        |
+//! | legacy iptables                             | all                              | read again (`poller.rs`)           |
 //! | connection tracking by rules elsewhere      | all                              | as the rules                       |
 //! | XFRM policies, or a default that blocks     | all                              | `XFRMNLGRP_POLICY`                 |
 //! | routing rules that cannot be followed       | all                              | the mirror's                       |
