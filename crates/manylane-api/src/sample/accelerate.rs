@@ -121,7 +121,8 @@ impl Accelerated for Sample {
                 help: "port.lan.tier can".into(),
             }));
         }
-        Ok(Setting::new(key, SettingValue::Word(value.into())))
+        let warning = (value == "driver").then(|| "lan is a software device (veth)".into());
+        Ok(Setting { warning, ..Setting::new(key, SettingValue::Word(value.into())) })
     }
 
     fn add_port(&self, name: &str) -> Result<AcceleratedPort, AskError> {

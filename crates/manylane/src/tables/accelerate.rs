@@ -279,7 +279,7 @@ fn troubles(answer: &MirrorStatus) -> String {
             lapses => format!("; the lease lapsed {} by that", times(lapses)),
         };
         lines += &format!(
-            "Waited for ({activity}): {meaning}, {} ms at most{lapsed}.\n",
+            "Waited for ({activity}): {meaning},\n  {} ms at most{lapsed}.\n",
             count(*longest_ms)
         );
     }
