@@ -16,6 +16,7 @@ use manylane_net::filter::{Instruction, Program};
 use super::source::{
     Captured, OpenError, PortName, Request, SNAP_MAX, See, Server, Source, Statistics, Wake,
 };
+use manylane_api::server::socket::is_too_long;
 use manylane_api::{Client, ClientError};
 use manylane_client::{Capture, Kind, Options, RemoteError, RemoteSocket, path_beside};
 use manylane_client::{Points, protocol};
@@ -33,6 +34,11 @@ impl Daemon {
 
     fn error(&self, error: RemoteError) -> OpenError {
         let socket = path_beside(&self.api);
+        if is_too_long(&socket) {
+            let source = io::ErrorKind::InvalidInput.into();
+            let error = ClientError::Unreachable { socket, source };
+            return OpenError::Refused { message: error.to_string() };
+        }
         match error {
             RemoteError::NoDaemon { .. } => self.without_sockets(),
             RemoteError::Unreachable { source, .. }
