@@ -65,14 +65,10 @@ impl Lock {
     pub fn take(interfaces: &[String], otherwise: Option<&Path>) -> Result<Lock, LockError> {
         let namespace = Path::new("/proc/thread-self/ns/net");
         let number = fs::metadata(namespace).map_err(refused(namespace, "look at"))?.ino();
-        let mut folders = [Some(Path::new(FOLDER)), otherwise].into_iter().flatten();
-        loop {
-            let folder = folders.next().expect("there is one, and the last one returns");
-            match take_in(folder, &format!("accelerate-{number}.lock"), interfaces) {
-                Err(LockError::Refused { .. })
-                    if folder == Path::new(FOLDER) && otherwise.is_some() => {}
-                taken => return taken,
-            }
+        let name = format!("accelerate-{number}.lock");
+        match (take_in(Path::new(FOLDER), &name, interfaces), otherwise) {
+            (Err(LockError::Refused { .. }), Some(folder)) => take_in(folder, &name, interfaces),
+            (taken, _) => taken,
         }
     }
 }
