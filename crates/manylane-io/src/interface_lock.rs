@@ -170,7 +170,7 @@ fn open_in(folder: &Path, command: &str) -> Result<InterfaceLocks, InterfaceLock
     fs::create_dir_all(folder).map_err(refused(folder, "create"))?;
     let path = folder.join(format!("interfaces-{number}.lock"));
     let mut options = OpenOptions::new();
-    // A user who may open the file may lock it.
+    // Permission to open the file is permission to lock it.
     let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let file = options.open(&path).map_err(refused(&path, "open"))?;
     let owner = format!("process {} ({command})", process::id());
