@@ -198,10 +198,23 @@ fn a_capture_that_cannot_be_written_is_said_and_forwarding_goes_on() {
     for _ in 0..3 {
         all_answered(&lab.client, SERVER_V4, 1400);
     }
+    // The log and `show ports` count alike. What waits in a sleeping worker's buffer comes with its next packet.
+    let client = running.client();
+    let wan = (0..100).map(|_| {
+        all_answered(&lab.client, SERVER_V6, 56);
+        let ports: Vec<PortStatus> = client.ask("/v1/ports").expect("it answers");
+        ports[1].clone()
+    });
+    let counted = |wan: &PortStatus| {
+        let copies = wan.copies.expect("the file says so");
+        (copies.copied, copies.copied + copies.refused == wan.received + wan.transmitted)
+    };
+    let (copied, _) = wan.map(|wan| counted(&wan)).find(|&(_, all)| all).expect("each is counted");
     let (status, said) = running.terminate();
     assert_eq!(status.code(), Some(1), "{said}");
     assert_eq!(said.matches("pipe: cannot write after ").count(), 2, "at once, and last: {said}");
     assert!(said.contains("; forwarding continues without the capture\n"), "{said}");
+    assert!(said.contains(&format!("cannot write after {copied} packets:")), "{copied}: {said}");
 }
 
 #[test]

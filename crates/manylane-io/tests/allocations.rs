@@ -66,7 +66,7 @@ fn a_turn_through_file_tee_and_faults_allocates_nothing() {
     let region = Region::new(RegionConfig { frames: 8192, frame_size: 2048 });
     let depot = Depot::new(region.expect("16 MiB can be mapped"), 1);
     let mut pool = depot.expect("the frames are there").pool();
-    let thread = std::thread::spawn(|| writer.run());
+    let thread = std::thread::spawn(|| writer.run(|_| {}));
     let before = CALLS.get();
     assert!(before > 0, "opening allocates, and is counted");
     let mut received = 0;

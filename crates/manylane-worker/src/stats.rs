@@ -84,8 +84,6 @@ pub enum PortCount {
     FaultsHoldFull,
     /// Packets that were to be duplicated, and found no frame.
     FaultsNoFrame,
-    /// Packets whose copy is in the file.
-    Copied,
     /// Packets not copied for want of frames.
     CopiesNoFrame,
     /// Packets not copied because their copy would have left wrong.
@@ -184,7 +182,6 @@ impl Stats {
             (PortCount::FaultsReordered, reordered),
             (PortCount::FaultsHoldFull, hold_full),
             (PortCount::FaultsNoFrame, no_frame),
-            (PortCount::Copied, copies.copied),
             (PortCount::CopiesNoFrame, copies.no_frame),
             (PortCount::CopiesUnfit, copies.unfit),
             (PortCount::CopiesRefused, copies.refused),

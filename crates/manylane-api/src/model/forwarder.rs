@@ -116,13 +116,13 @@ pub struct FaultStatus {
 /// Copies of packets, both directions together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CopyStatus {
-    /// Packets that the file has, or gets.
+    /// Packets that the file has.
     pub copied: u64,
     /// Packets not copied for want of frames.
     pub no_frame: u64,
     /// Packets not copied because their copy would have left wrong.
     pub unfit: u64,
-    /// Packets for which the file's writer had no place: the disk is slow, or full.
+    /// Packets that the file's writer had no place for, or could not write: the disk is slow, or full.
     pub refused: u64,
 }
 

@@ -215,13 +215,9 @@ fn lock(steering: &Mutex<Steering>) -> MutexGuard<'_, Steering> {
     steering.lock().expect("a thread that steers does not panic")
 }
 
-/// A writer's thread. Forwarding continues without it: packets for a file that cannot be written are counted.
+/// A writer's thread. When the file cannot be written, forwarding continues, and its packets are counted as lost.
 fn write(writer: Writer) -> Result<Written, WriteError> {
-    let written = writer.run();
-    if let Err(error) = &written {
-        say(&format!("{error}; forwarding continues without the capture"));
-    }
-    written
+    writer.run(|error| say(&format!("{error}; forwarding continues without the capture")))
 }
 
 /// Prints a line on standard error, in one piece. `eprintln!` would panic once its reader is gone.

@@ -28,7 +28,7 @@ use manylane_io::eventfd::EventFd;
 use manylane_io::interface_lock::InterfaceLock;
 use manylane_io::port::af_packet::AfPacket;
 use manylane_io::port::af_xdp::{AfXdp, Umem};
-use manylane_io::port::pcap::Writer;
+use manylane_io::port::pcap::{FileCounts, Writer};
 use manylane_io::port::tap::Tap;
 use manylane_io::port::{Fate, Receiver, Transmitter};
 use manylane_net::forward::PortFacts;
@@ -67,6 +67,8 @@ pub struct OpenPort {
     pub device: Device,
     /// While it is open, no other process forwards by its interface.
     pub lock: Option<InterfaceLock>,
+    /// What the writer of its copies counts.
+    pub copies: Option<Arc<FileCounts>>,
 }
 
 /// What is peculiar to a driver.
@@ -86,8 +88,8 @@ pub enum Device {
     AfPacket(Box<AfPacket>),
     /// A TAP interface: to close it by.
     Tap(Box<Tap>),
-    /// Capture files: only the halves are to be closed.
-    Pcap,
+    /// Capture files: only the halves are to be closed. What the writer of its output counts.
+    Pcap(Option<Arc<FileCounts>>),
     /// Memory; what the hosts at its far end count, unless the far end is another port.
     Memory(Option<FarEndReader>),
 }
@@ -119,7 +121,7 @@ pub fn open(
     let ports = config.ports.iter().zip(owners).zip(&elsewhere);
     for (number, ((port, owners), elsewhere)) in (0..).zip(ports) {
         let id = PortId(number);
-        let (opened, halves) = match &port.driver {
+        let (mut opened, mut halves) = match &port.driver {
             Driver::AfXdp(af_xdp) => {
                 af_xdp::open_af_xdp(id, port, af_xdp, owners, elsewhere, umem)?
             }
@@ -134,7 +136,8 @@ pub fn open(
             }
         };
         check_frames_max(&opened, config.frames.size)?;
-        open.push((opened, wrap::wrap(id, port, halves, clock)?));
+        opened.copies = wrap::copy(id, port, &mut halves)?;
+        open.push((opened, wrap::fault(port, halves, clock)));
     }
     Ok(open)
 }
@@ -158,7 +161,7 @@ pub fn close(
             }
             0
         }
-        Device::Pcap => 0, // With its transmitters the lanes end.
+        Device::Pcap(_) => 0, // With its transmitters the lanes end.
         Device::AfPacket(port) => {
             packet::close_af_packet(*port, receivers, transmitters, pool);
             0

@@ -40,7 +40,7 @@ pub use error::{Damage, ReadError, WriteError};
 pub use lane::{Direction, LaneCounts, Transmitter, wall_clock};
 pub use open::{OpenError, Opened, PcapConfig};
 pub use receiver::{Receiver, ReplayConfig, Timing};
-pub use writer::{FileConfig, Writer, Written};
+pub use writer::{FileConfig, FileCounts, Writer, Written};
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! The output file, and the other end of the lanes into it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use manylane_frame::vocabulary::PortId;
 use manylane_sync::doorbell::Doorbell;
+use manylane_sync::words::{Words, WordsMut};
 use pcap_file::DataLink;
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
@@ -50,16 +51,36 @@ pub struct Written {
     pub bytes: u64,
 }
 
+/// What became of the packets that lanes recorded, for any thread to read while the writer runs.
+pub struct FileCounts(Words<u64>);
+
+impl FileCounts {
+    /// Packets that the kernel has taken for the file.
+    pub fn packets(&self) -> u64 {
+        self.0.load(PACKETS)
+    }
+
+    /// Packets that lanes recorded and that the file does not have, since it could not be written. The lanes count
+    /// those for which no buffer was free ([`LaneCounts::lost`](super::LaneCounts::lost)).
+    pub fn lost(&self) -> u64 {
+        self.0.load(LOST)
+    }
+}
+
 /// Writes the packets of its lanes. Run [`Writer::run`] on a thread of its own.
 ///
 /// Packets of one lane are in order; between lanes only their times order them (`reordercap`
 /// sorts a file).
 pub struct Writer {
     path: PathBuf,
-    file: PcapNgWriter<BufWriter<Box<dyn Write + Send>>>,
+    file: Box<dyn Write + Send>,
+    /// Blocks that are not yet written, of one buffer at most.
+    blocks: PcapNgWriter<Vec<u8>>,
     lanes: Vec<LaneEnd>,
     bell: Arc<Doorbell<EventFd>>,
     written: Written,
+    counts: WordsMut<u64>,
+    failed: Option<WriteError>,
 }
 
 impl Writer {
@@ -109,24 +130,45 @@ impl Writer {
             .into_iter()
             .map(|clock| lane(port, clock, config.snap_len, buffers, bell.clone()));
         let (transmitters, lanes) = lanes.unzip();
-        let file = begin(BufWriter::new(file), config).map_err(|source| WriteError::Write {
+        let mut writer = Writer {
             path: path.into(),
-            packets: 0,
-            source,
-        })?;
-        let written = Written::default();
-        Ok((Writer { path: path.into(), file, lanes, bell, written }, transmitters))
+            file,
+            blocks: begin(config),
+            lanes,
+            bell,
+            written: Written::default(),
+            counts: WordsMut::zeroed(2),
+            failed: None,
+        };
+        // Reports a full disk before anything else begins.
+        writer.take(&[]);
+        match writer.failed {
+            Some(failed) => Err(failed),
+            None => Ok((writer, transmitters)),
+        }
     }
 
-    /// Writes until all lanes have ended. After an error the lanes fill up, and count the packets they lose.
-    pub fn run(mut self) -> Result<Written, WriteError> {
+    /// What became of its lanes' packets, also after it has ended.
+    pub fn counts(&self) -> Arc<FileCounts> {
+        Arc::new(FileCounts(self.counts.reader()))
+    }
+
+    /// Writes until all lanes have ended. When the file cannot be written, `failed` is called at once; from then on the
+    /// lanes' packets are lost, and counted.
+    pub fn run(mut self, failed: impl FnOnce(&WriteError)) -> Result<Written, WriteError> {
+        let mut failed = Some(failed);
         loop {
-            if self.turn()? {
+            let moved = self.turn();
+            if let Some(error) = &self.failed
+                && let Some(failed) = failed.take()
+            {
+                failed(error);
+            }
+            if moved {
                 continue;
             }
-            self.flush()?;
             if self.lanes.is_empty() {
-                return Ok(self.written);
+                return self.failed.map_or(Ok(self.written), Err);
             }
             let waits = || self.lanes.iter().any(|lane| lane.full.waiting() > 0);
             // The one failure is ENOMEM: then the loop spins instead of sleeping.
@@ -136,32 +178,31 @@ impl Writer {
     }
 
     /// Writes pending packets; returns whether any were pending.
-    pub(super) fn turn(&mut self) -> Result<bool, WriteError> {
+    pub(super) fn turn(&mut self) -> bool {
         let mut moved = false;
         let mut lanes = std::mem::take(&mut self.lanes);
-        let mut outcome = Ok(());
         lanes.retain_mut(|lane| {
-            while let (Ok(()), Some(message)) = (&outcome, lane.full.pop()) {
+            while let Some(message) = lane.full.pop() {
                 moved = true;
                 lane.full.release();
                 let LaneMessage::Records(mut buffer) = message else { return false };
-                outcome = self.write(&buffer);
-                buffer.clear();
-                lane.empty.push(buffer).expect("there is a place for each buffer");
-                lane.empty.submit();
+                self.take(&buffer);
+                // A lane without buffers counts its packets itself, and copies none of them.
+                if self.failed.is_none() {
+                    buffer.clear();
+                    lane.empty.push(buffer).expect("there is a place for each buffer");
+                    lane.empty.submit();
+                }
             }
             true
         });
         self.lanes = lanes;
-        outcome.map(|()| moved)
+        moved
     }
 
-    /// Flushes the file's buffer to the kernel.
-    pub(super) fn flush(&mut self) -> Result<(), WriteError> {
-        self.file.get_mut().flush().map_err(|source| self.failed(source.into()))
-    }
-
-    fn write(&mut self, mut records: &[u8]) -> Result<(), WriteError> {
+    /// Writes a buffer's records to the file, or counts them as lost.
+    fn take(&mut self, mut records: &[u8]) {
+        let mut ends = Vec::new();
         while let Some((record, bytes, rest)) = Record::read(records) {
             let block = EnhancedPacketBlock {
                 interface_id: 0,
@@ -173,34 +214,52 @@ impl Writer {
                     Direction::Out => OUTBOUND,
                 })],
             };
-            self.file.write_pcapng_block(block).map_err(|error| self.failed(error.into()))?;
-            self.written.packets += 1;
-            self.written.bytes += bytes.len() as u64;
+            self.blocks.write_pcapng_block(block).expect(MEMORY);
+            ends.push((self.blocks.get_mut().len(), bytes.len() as u64));
             records = rest;
         }
-        Ok(())
+        let taken = if self.failed.is_none() { self.write(&ends) } else { 0 };
+        self.blocks.get_mut().clear();
+        self.counts.store(PACKETS, self.written.packets);
+        self.counts.store(LOST, self.counts.load(LOST) + (ends.len() - taken) as u64);
     }
 
-    #[cold]
-    fn failed(&self, source: Box<dyn std::error::Error + Send + Sync>) -> WriteError {
-        WriteError::Write { path: self.path.clone(), packets: self.written.packets, source }
+    /// Writes the blocks of packets, which end at `ends` (place, bytes of the packet); returns the number of packets
+    /// that the file took whole.
+    fn write(&mut self, ends: &[(usize, u64)]) -> usize {
+        let mut at = 0;
+        let result = loop {
+            match self.blocks.get_mut().get(at..) {
+                None | Some([]) => break self.file.flush(),
+                Some(left) => match self.file.write(left) {
+                    Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
+                    Ok(more) => at += more,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => break Err(error),
+                },
+            }
+        };
+        let taken = ends.partition_point(|&(end, _)| end <= at);
+        self.written.packets += taken as u64;
+        self.written.bytes += ends[..taken].iter().map(|&(_, bytes)| bytes).sum::<u64>();
+        if let Err(error) = result {
+            let (path, packets, source) = (self.path.clone(), self.written.packets, error.into());
+            self.failed = Some(WriteError::Write { path, packets, source });
+        }
+        taken
     }
 }
 
-/// Writes the blocks before the packets.
-fn begin<W: Write>(
-    file: W,
-    config: &FileConfig,
-) -> Result<PcapNgWriter<W>, Box<dyn std::error::Error + Send + Sync>> {
-    let mut file = PcapNgWriter::new(file)?;
+/// The blocks before the packets.
+fn begin(config: &FileConfig) -> PcapNgWriter<Vec<u8>> {
+    let mut blocks = PcapNgWriter::new(Vec::new()).expect(MEMORY);
     let mut interface = InterfaceDescriptionBlock::new(DataLink::ETHERNET, config.snap_len);
     interface.options = vec![
         InterfaceDescriptionOption::IfName(config.interface.as_str().into()),
         InterfaceDescriptionOption::IfTsResol(InterfaceTsResolution::NANO),
     ];
-    file.write_pcapng_block(interface)?;
-    file.get_mut().flush()?; // Reports a full disk before anything else begins.
-    Ok(file)
+    blocks.write_pcapng_block(interface).expect(MEMORY);
+    blocks
 }
 
 /// Whether both paths name one file, through any links.
@@ -209,6 +268,11 @@ pub(super) fn is_same_file(one: &Path, other: &Path) -> io::Result<bool> {
     Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 
+/// The words of [`FileCounts`].
+const PACKETS: usize = 0;
+const LOST: usize = 1;
+/// Why a block is written without an error.
+const MEMORY: &str = "memory takes everything";
 /// `epb_flags` (draft-ietf-opsawg-pcapng, 4.3.1).
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;

@@ -224,7 +224,7 @@ fn a_file_has_both_directions() {
     assert!(matches!(transmitter, AnyTransmitter::Memory(_)));
     assert_eq!(others.len(), 2);
     drop(others);
-    assert_eq!(writer.run().expect("there is room").packets, 60);
+    assert_eq!(writer.run(|_| {}).expect("there is room").packets, 60);
     let capture = Capture::read(&path, 1 << 30).expect("we write good captures");
     for (len, expected) in [(65_000, 30), (100, 30)] {
         let of_len = (0..60).filter(|&packet| capture.bytes(packet).len() == len);

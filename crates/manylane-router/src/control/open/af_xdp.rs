@@ -63,7 +63,10 @@ pub(super) fn open_af_xdp(
         writers: Vec::new(),
     };
     let facts = facts(port, Mac(opened.facts.mac), mtu, &halves);
-    Ok((OpenPort { config: port.clone(), facts, repair, owners, device, lock: None }, halves))
+    Ok((
+        OpenPort { config: port.clone(), facts, repair, owners, device, lock: None, copies: None },
+        halves,
+    ))
 }
 
 /// Closes a port; `ended` is called for each packet that the kernel had, with the port that received it. Returns how

@@ -42,7 +42,10 @@ pub(super) fn open_memory(
     };
     let facts = facts(port, mac, port.mtu.unwrap_or(MEMORY_MTU).into(), &halves);
     let device = Device::Memory(reader);
-    Ok((OpenPort { config: port.clone(), facts, repair, owners, device, lock: None }, halves))
+    Ok((
+        OpenPort { config: port.clone(), facts, repair, owners, device, lock: None, copies: None },
+        halves,
+    ))
 }
 
 /// The hosts at the far end of a memory port: they generate, check, and answer ARP and ND.

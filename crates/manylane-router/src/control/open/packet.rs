@@ -34,7 +34,7 @@ pub(super) fn open_af_packet(
     let facts = facts(port, Mac(opened.facts.mac), mtu, &halves);
     let device = Device::AfPacket(Box::new(opened.port));
     let (config, repair, lock) = (port.clone(), false, None);
-    Ok((OpenPort { config, facts, repair, owners, device, lock }, halves))
+    Ok((OpenPort { config, facts, repair, owners, device, lock, copies: None }, halves))
 }
 
 pub(super) fn open_tap(
@@ -62,7 +62,7 @@ pub(super) fn open_tap(
     let facts = facts(port, Mac(opened.facts.mac), mtu, &halves);
     let device = Device::Tap(Box::new(opened.port));
     let (config, repair, lock) = (port.clone(), false, None);
-    Ok((OpenPort { config, facts, repair, owners, device, lock }, halves))
+    Ok((OpenPort { config, facts, repair, owners, device, lock, copies: None }, halves))
 }
 
 /// Closes a port of packet sockets; `pool` takes its frames back. What it was given to send has left.

@@ -1,14 +1,16 @@
 //! Ports that are files, and what wraps any port: copies into a file, faults.
 
+use std::sync::Arc;
+
 use manylane_frame::Pool;
 use manylane_frame::vocabulary::{PortId, WorkerId};
-use manylane_io::port::pcap::{self, FileConfig, Opened, PcapConfig, Writer, wall_clock};
+use manylane_io::port::pcap::{FileConfig, FileCounts, Opened, PcapConfig, Writer, wall_clock};
 use manylane_io::port::{Receiver, Transmitter, fault, tee};
 use manylane_net::wire::ethernet::Mac;
 
 use super::memory::{ROUTER, memory_mac};
 use super::{Device, Halves, OpenPort, PortError, count_ended, facts};
-use crate::config::{ChecksumPolicy, MEMORY_MTU, PcapPort, Port, Tee};
+use crate::config::{ChecksumPolicy, MEMORY_MTU, PcapPort, Port};
 use manylane_worker::Clock;
 use manylane_worker::stats::Stats;
 
@@ -30,22 +32,14 @@ pub(super) fn open_pcap(
     };
     let facts = facts(port, mac, port.mtu.unwrap_or(MEMORY_MTU).into(), &halves);
     let repair = port.checksum != Some(ChecksumPolicy::Trust);
-    let (config, device, lock) = (port.clone(), Device::Pcap, None);
-    Ok((OpenPort { config, facts, repair, owners, device, lock }, halves))
+    let device = Device::Pcap(halves.writers.first().map(Writer::counts));
+    let (config, lock, copies) = (port.clone(), None, None);
+    Ok((OpenPort { config, facts, repair, owners, device, lock, copies }, halves))
 }
 
-/// Wraps a port's halves in what its configuration says: next to the device the copies, which are of what
-/// is on the wire, and faults between them and us.
-pub(super) fn wrap(
-    id: PortId,
-    port: &Port,
-    mut halves: Halves,
-    clock: Clock,
-) -> Result<Halves, PortError> {
-    if let Some(tee) = &port.tee {
-        copy(id, port, tee, &mut halves)
-            .map_err(|source| PortError::Tee { port: port.name.clone(), source })?;
-    }
+/// Wraps a port's halves in the faults that its configuration says, between what [`copy`] made and the workers: copies
+/// are of what is on the wire.
+pub(super) fn fault(port: &Port, halves: Halves, clock: Clock) -> Halves {
     let faults = port.faults.clone();
     let receivers = halves.receivers.into_iter();
     let receivers = receivers.map(|(owner, queue)| match &faults.receive {
@@ -65,15 +59,22 @@ pub(super) fn wrap(
         None => transmitter,
     });
     let (receivers, transmitters) = (receivers.collect(), transmitters.collect());
-    Ok(Halves { receivers, transmitters, writers: halves.writers })
+    Halves { receivers, transmitters, writers: halves.writers }
 }
 
-/// A lane into the file for each half that is copied.
-fn copy(id: PortId, port: &Port, tee: &Tee, halves: &mut Halves) -> Result<(), pcap::WriteError> {
+/// Wraps each half that is copied, if the configuration says so, with a lane into the file; returns what its writer counts.
+pub(super) fn copy(
+    id: PortId,
+    port: &Port,
+    halves: &mut Halves,
+) -> Result<Option<Arc<FileCounts>>, PortError> {
+    let Some(tee) = &port.tee else { return Ok(None) };
     let receivers = if tee.receives() { halves.receivers.len() } else { 0 };
     let transmitters = if tee.transmits() { halves.transmitters.len() } else { 0 };
     let clocks = (0..receivers + transmitters).map(|_| wall_clock()).collect();
-    let (writer, lanes) = Writer::create(&tee.write, id, clocks, &named(&tee.file, port))?;
+    let (writer, lanes) = Writer::create(&tee.write, id, clocks, &named(&tee.file, port))
+        .map_err(|source| PortError::Tee { port: port.name.clone(), source })?;
+    let counts = writer.counts();
     halves.writers.push(writer);
     let mut lanes = lanes.into_iter().map(|lane| Transmitter::Pcap(Box::new(lane)));
     let queues = std::mem::take(&mut halves.receivers).into_iter().enumerate();
@@ -91,7 +92,7 @@ fn copy(id: PortId, port: &Port, tee: &Tee, halves: &mut Halves) -> Result<(), p
         None => transmitter,
     });
     halves.transmitters = transmitters.collect();
-    Ok(())
+    Ok(Some(counts))
 }
 
 /// The file calls the interface by the port's name.

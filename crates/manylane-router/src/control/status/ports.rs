@@ -1,7 +1,10 @@
 //! Ports and sub-interfaces, as they are shown: what does not change of them, and their counters.
 
+use std::sync::Arc;
+
 use manylane_frame::vocabulary::PortId;
 use manylane_io::bpf::Mode;
+use manylane_io::port::pcap::FileCounts;
 use manylane_net::forward::PortFacts;
 use manylane_net::wire::ethernet::Mac;
 
@@ -32,7 +35,9 @@ pub(super) struct ShownPort {
     /// Whether the port at the other end of a wire is its far end.
     pub(super) is_wired: bool,
     pub(super) has_faults: bool,
-    pub(super) has_copies: bool,
+    /// What the writer of its copies counts, and that of its own output.
+    pub(super) copies: Option<Arc<FileCounts>>,
+    pub(super) output: Option<Arc<FileCounts>>,
     /// What a sub-interface is a VLAN of.
     pub(super) vlan: Option<VlanStatus>,
 }
@@ -43,7 +48,7 @@ impl ShownPort {
             Device::AfXdp { mode, zero_copy, single_because, .. } => {
                 (Some(*mode), *zero_copy, single_because.clone())
             }
-            Device::AfPacket(_) | Device::Tap(_) | Device::Pcap | Device::Memory(_) => {
+            Device::AfPacket(_) | Device::Tap(_) | Device::Pcap(_) | Device::Memory(_) => {
                 (None, false, None)
             }
         };
@@ -75,7 +80,11 @@ impl ShownPort {
             repair: port.repair,
             is_wired: matches!(port.device, Device::Memory(None)),
             has_faults: port.config.faults != Faults::default(),
-            has_copies: port.config.tee.is_some(),
+            copies: port.copies.clone(),
+            output: match &port.device {
+                Device::Pcap(counts) => counts.clone(),
+                _ => None,
+            },
             vlan: None,
         }
     }
@@ -105,7 +114,8 @@ impl ShownPort {
             repair: port.repair,
             is_wired: false,
             has_faults: false,
-            has_copies: false,
+            copies: None,
+            output: None,
             vlan: Some(VlanStatus { port: port.name.clone(), tags: vlan.tags.to_string() }),
         }
     }
@@ -175,13 +185,14 @@ impl Status {
             lost_ring_full: self.port_sum(id, PortCount::LostRingFull),
             lost_no_buffer: self.port_sum(id, PortCount::LostNoBuffer),
             lost_invalid: self.port_sum(id, PortCount::LostInvalid),
-            lost_transmit: self.port_sum(id, PortCount::LostTransmit),
+            lost_transmit: self.port_sum(id, PortCount::LostTransmit)
+                + port.output.as_ref().map_or(0, |file| file.lost()),
             segments_cut: self.port_sum(id, PortCount::SegmentsCut),
             checksums_completed: self.port_sum(id, PortCount::ChecksumsCompleted),
             chains_joined: self.port_sum(id, PortCount::ChainsJoined),
             dropped: self.drops_of(id),
             faults: port.has_faults.then(|| self.faults(id)),
-            copies: port.has_copies.then(|| self.copies(id)),
+            copies: port.copies.as_ref().map(|file| self.copies(id, file)),
             vlan: port.vlan.clone(),
         }
     }
@@ -211,13 +222,13 @@ impl Status {
         }
     }
 
-    fn copies(&self, port: PortId) -> CopyStatus {
+    fn copies(&self, port: PortId, file: &FileCounts) -> CopyStatus {
         let sum = |what| self.port_sum(port, what);
         CopyStatus {
-            copied: sum(PortCount::Copied),
+            copied: file.packets(),
             no_frame: sum(PortCount::CopiesNoFrame),
             unfit: sum(PortCount::CopiesUnfit),
-            refused: sum(PortCount::CopiesRefused),
+            refused: sum(PortCount::CopiesRefused) + file.lost(),
         }
     }
 
