@@ -1,11 +1,12 @@
 //! Two daemons on the same interfaces, of either command: the second one refuses to start, and names the first.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use manylane_lab::accelerated::Accelerated;
 use manylane_lab::scenario::{Running, all_answered, lab, spawn_in};
-use manylane_lab::{Host, LabOptions, RouterOptions, SERVER_V4, SERVER_V6};
+use manylane_lab::{Host, LabOptions, RouterOptions, SERVER_V4, SERVER_V6, WAN_V4, WAN_V6};
 
 const MANYLANE: &str = env!("CARGO_BIN_EXE_manylane");
 
@@ -28,9 +29,12 @@ fn beside_run_no_other_daemon_takes_its_interfaces() {
         for destination in [SERVER_V4, SERVER_V6] {
             all_answered(&lab.client, destination, 56);
         }
-        // A check opens no port.
+        // A check opens no port, and tells that a start would be refused.
         let checked = start(&lab.router, &["run", "--check", text(&file)], &other);
         assert!(checked.status.success(), "{checked:?}");
+        let said = String::from_utf8_lossy(&checked.stdout).into_owned();
+        let note = format!("note: {first} forwards by interface lan: until that one is stopped,");
+        assert!(said.contains(&note), "{said}");
         running.terminate();
         Running::start(&lab, MANYLANE, &options).terminate();
     }
@@ -51,20 +55,28 @@ fn beside_accelerate_no_other_daemon_takes_its_interfaces() {
         std::fs::write(&file, text).expect("the folder is ours");
         file
     };
-    let said = refusal(&lab.router, &["run", text(&config("lan"))], &folder.join("other.sock"));
+    let other = folder.join("other.sock");
+    let said = refusal(&lab.router, &["run", text(&config("lan"))], &other);
     let first = format!("process {} (manylane accelerate)", accelerated.pid());
     assert!(said.contains(&first) && said.contains("interface lan"), "{said}");
     // The other interface is free.
     let mut command = Command::new(MANYLANE);
-    command.arg("run").arg(config("wan")).arg("--socket").arg(folder.join("other.sock"));
+    command.arg("run").arg(config("wan")).arg("--socket").arg(&other);
     command.stdin(Stdio::null()).stderr(Stdio::piped());
     let mut child = spawn_in(&lab.router, command);
-    let mut line = String::new();
-    let mut stderr = std::io::BufReader::new(child.stderr.take().expect("it is piped"));
-    std::io::BufRead::read_line(&mut stderr, &mut line).expect("what it says is text");
+    let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+    let lines = stderr.lines().map(|line| line.expect("what it says is text"));
+    let said: Vec<_> = lines.take_while(|line| !line.contains("manylane: forwarding")).collect();
     let _ = child.kill();
     let _ = child.wait();
-    assert!(line.contains("forwarding"), "{line}");
+    // It warns of the kernel's addresses, and a check does.
+    let checked = start(&lab.router, &["run", "--check", text(&config("wan"))], &other);
+    let checked = String::from_utf8_lossy(&checked.stdout).into_owned();
+    for address in [WAN_V4, WAN_V6] {
+        let warning = format!("interface wan has the address {address}/");
+        assert_eq!(said.iter().filter(|line| line.contains(&warning)).count(), 1, "{said:?}");
+        assert!(checked.contains(&format!("note: {warning}")), "{checked}");
+    }
 }
 
 /// What a daemon says that does not start.

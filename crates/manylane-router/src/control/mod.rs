@@ -34,6 +34,13 @@ pub fn check(config: &Config) -> Result<Budget, open::PortError> {
     Ok(Budget::new(&config, &owners))
 }
 
+/// What a configuration that [`check`] finds good does to this machine that its author may not expect, in sentences.
+pub fn notices(config: &Config) -> Vec<String> {
+    let mut notices = open::silenced_addresses(config);
+    notices.extend(open::taken_interface(config));
+    notices
+}
+
 /// As [`check`], and holds the configuration against the files it names, which it reads as a whole, too.
 pub fn check_all(config: &Config) -> Result<Budget, open::PortError> {
     let budget = check(config)?;

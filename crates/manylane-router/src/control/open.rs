@@ -8,6 +8,7 @@
 //! | `memory.rs`     | ports of memory: wires, and hosts at a far end                          |
 //! | `wrap.rs`       | ports that are files, and what wraps any port                           |
 //! | `interfaces.rs` | what workers know of ports and sub-interfaces                           |
+//! | `check.rs`, `notices.rs` | what a configuration would do, without opening a port           |
 
 mod af_xdp;
 mod check;
@@ -15,6 +16,7 @@ mod error;
 mod interfaces;
 mod lock;
 mod memory;
+mod notices;
 mod packet;
 mod queues;
 mod wrap;
@@ -44,6 +46,7 @@ pub use check::{check_devices, check_files};
 pub use error::PortError;
 pub use interfaces::routed;
 pub use lock::lock;
+pub use notices::{silenced_addresses, taken_interface};
 pub use queues::owners;
 pub use wrap::unwrap;
 

@@ -29,7 +29,9 @@ pub(super) fn check(file: &Path) -> ExitCode {
 }
 
 pub(super) fn checked(file: &Path, config: &Config, budget: &Budget) -> String {
-    summary(file, &budget.config) + &sum(config, budget)
+    let notices = control::notices(&budget.config).into_iter();
+    let notices: String = notices.map(|notice| format!("note: {notice}\n")).collect();
+    summary(file, &budget.config) + &notices + &sum(config, budget)
 }
 
 /// One line to say that the file is good, and one for each port to show how it was understood.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::{Daemon, StartError, Threads, say, spawn};
 use crate::config::{Config, Driver, Port, Version};
 use crate::control::choose::choose;
+use crate::control::open::silenced_addresses;
 use crate::socket::remote::Listener;
 use manylane_api::{self as api, Doors, Socket, Source};
 use manylane_io::privilege::{Privileges, lacking_to_open};
@@ -25,6 +26,7 @@ pub fn run(
     // Before any port is opened: a second daemon must not disturb the first one's.
     config.socket = socket.to_owned();
     let socket = Socket::bind(socket).map_err(StartError::Api)?;
+    silenced_addresses(&config).iter().for_each(|silenced| say(&format!("warning: {silenced}")));
     let door = config.listen.open().map_err(StartError::Listen)?;
     let captures = Listener::bind(socket.path()).map_err(StartError::Api)?;
     let mut daemon = Daemon::start_then_drop_privileges(config, Some(privileges))?;
