@@ -61,7 +61,7 @@ pub enum ClientError {
     },
     /// The daemon did not answer in time.
     #[error(
-        "the manylane daemon at {} hangs: no answer for {} s; look at what its process does",
+        "the manylane daemon at {} has not answered for {} s: it is still starting, or hangs; look at its log",
         .socket.display(), .waited.as_secs()
     )]
     Silent {

@@ -88,7 +88,7 @@ fn clients() {
         Silent: [(
             Silent { socket: socket(), waited: Duration::from_secs(10) },
             ["/run/s", "10 s"],
-            "look at what its process does"
+            "look at its log"
         )],
         WrongDaemon: [(
             WrongDaemon(ApiError {

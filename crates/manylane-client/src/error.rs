@@ -105,7 +105,7 @@ impl fmt::Display for RemoteError {
             RemoteError::Refused(refusal) => write!(f, "the daemon refused: {}", refusal.error),
             RemoteError::Silent { path } => write!(
                 f,
-                "the manylane daemon at {} hangs: no answer for {} s; look at what its process does",
+                "the manylane daemon at {} has not answered for {} s: it is still starting, or hangs; look at its log",
                 path.display(),
                 PATIENCE.as_secs()
             ),

@@ -30,7 +30,7 @@ fn remote_sockets() {
             ["`wna`"],
             "`manylane show ports` lists them"
         )],
-        Silent: [(Silent { path: path() }, ["/run/s", "10 s"], "look at what its process does")],
+        Silent: [(Silent { path: path() }, ["/run/s", "10 s"], "look at its log")],
         Gone: [(Gone { path: path() }, ["/run/s"], "see whether it still runs")],
         Unexpected: [(
             Unexpected { path: path(), what: "it sent no ring".into() },
