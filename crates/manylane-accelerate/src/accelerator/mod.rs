@@ -338,6 +338,9 @@ impl Drop for Accelerator {
 
 /// What would become of these interfaces of the calling thread's network namespace: nothing is changed.
 pub fn examine(options: &Options) -> Result<Vec<Standing>, AccelerateError> {
+    tables::check_names(&options.interfaces)?;
+    tables::check_tiers(options)?;
+    tables::check_workers(options)?;
     let mut gate = Gate::open(gate::programs_of_others()).map_err(AccelerateError::Gate)?;
     let kernel = gate::Kernel::read().map_err(AccelerateError::Gate)?;
     if !options.waits {
@@ -350,6 +353,7 @@ pub fn examine(options: &Options) -> Result<Vec<Standing>, AccelerateError> {
     for standing in &mut standings {
         let choice = options.tier_of(&standing.interface);
         let plan = tiers::plan(choice, standing);
+        standing.notes.extend(tier_reasons::warning(choice, &standing.driver));
         standing.tier = match standing.is_ingress && choice != TierChoice::Kernel {
             false => Tier::Kernel,
             true if plan.ingress && plan.workers => Tier::Workers,

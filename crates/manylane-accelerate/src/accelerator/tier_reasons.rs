@@ -7,7 +7,7 @@ use crate::programs::Failure;
 use super::checksums::Found;
 use super::ports::Port;
 use super::{TierChoice, reason};
-use crate::gate::DriverStanding;
+use crate::gate::{DriverStanding, Reason};
 use manylane_api::accelerate::ReasonStatus;
 
 /// Why a port has the tier that it has, and not a faster one.
@@ -17,7 +17,7 @@ pub(super) fn reasons(port: &Port, standing: Option<&DriverStanding>) -> Vec<Rea
     let Some(standing) = standing.filter(|_| port.choice != TierChoice::Kernel) else {
         return reasons;
     };
-    reasons.extend(warning(port.choice, standing));
+    reasons.extend(warning(port.choice, standing).as_ref().map(reason));
     match port.choice {
         TierChoice::Ingress => {
             reasons.push(said("the tier is set to ingress".into(), "by the operator's word"));
@@ -43,7 +43,8 @@ pub(super) fn reasons(port: &Port, standing: Option<&DriverStanding>) -> Vec<Rea
         let what = format!(
             "{partial} of {candidates} received packets have a checksum that is still to be filled in"
         );
-        let why = "in the driver that is not seen, so `ingress` forwards packets received here until the link changes or the                    tier is set again; where the sender is, `ethtool -K IF tx off` fills them in";
+        let why = "in the driver that is not seen, so `ingress` forwards packets received here until the link changes or the \
+                   tier is set again; where the sender is, `ethtool -K IF tx off` fills them in";
         reasons.push(said(what, why));
     }
     reasons.extend(driver.sockets.reasons(driver.plan.workers));
@@ -71,16 +72,12 @@ pub(super) fn reasons(port: &Port, standing: Option<&DriverStanding>) -> Vec<Rea
     reasons
 }
 
-/// What speaks against a tier that the operator has named: the device is a software device.
-pub(super) fn warning(choice: TierChoice, standing: &DriverStanding) -> Option<ReasonStatus> {
-    let against = match choice {
-        TierChoice::Driver | TierChoice::Workers => standing.auto.first()?,
-        TierChoice::Auto | TierChoice::Ingress | TierChoice::Kernel => return None,
-    };
-    let what = format!("the tier is set to {}, and {}", choice.name(), against.what);
-    let why = "`ingress` is right for it: in its driver tags beside the bytes are lost, and packets with open checksums \
-               are left to `ingress` all the same";
-    Some(said(what, why))
+/// What speaks against a tier that the operator has named, if anything does.
+pub(super) fn warning(choice: TierChoice, standing: &DriverStanding) -> Option<Reason> {
+    match choice {
+        TierChoice::Driver | TierChoice::Workers => standing.warning(choice.name()),
+        TierChoice::Auto | TierChoice::Ingress | TierChoice::Kernel => None,
+    }
 }
 
 fn said(what: String, why: &str) -> ReasonStatus {

@@ -179,13 +179,16 @@ impl Tiers {
         if ports.iter().any(|port| port.driver.plan.ingress || port.driver.plan.egress) {
             self.load(fast);
         }
+        // A device may take redirected frames only when it has a program; a veth says beforehand whether it does. Where
+        // none takes any, a program in the driver would cost TCP its segments and forward nothing.
+        let goes = ports.iter().any(|port| !port.is_veth || port.driver.plan.egress);
         let mut changed = false;
         for port in ports {
             // The frames' own memory decides, before any program sees them. A veth's peer may have another MTU than
             // the port: with the other program the kernel would refuse the peer one above 3506.
             let pieces = port.is_veth || port.mtu > WHOLE_MAX;
-            // A device may take redirected frames only when it has a program.
-            let wanted = port.is_attached() && port.driver.plan.ingress;
+            let plan = &port.driver.plan;
+            let wanted = port.is_attached() && plan.ingress && (goes || plan.workers);
             let fits = |program: &Program| {
                 wanted && Some(program.index) == port.index && program.pieces == pieces
             };

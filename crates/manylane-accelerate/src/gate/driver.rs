@@ -42,6 +42,23 @@ pub(super) fn judge(facts: &Facts, link: &Link) -> DriverStanding {
     }
 }
 
+impl DriverStanding {
+    /// All that was found.
+    pub(super) fn reasons_mut(&mut self) -> impl Iterator<Item = &mut Reason> {
+        let DriverStanding { ingress, egress, sends, auto, sockets, takes_pieces: _ } = self;
+        [ingress, egress, sends, auto, sockets].into_iter().flatten()
+    }
+
+    /// What speaks against a tier in the driver that the operator has named: the device is a software device.
+    pub fn warning(&self, tier: &str) -> Option<Reason> {
+        let against = self.auto.first()?;
+        let what = format!("the tier is set to {tier}, and {}", against.what);
+        let why = "`ingress` is right for it: in its driver tags beside the bytes are lost, and packets with open \
+                   checksums are left to `ingress` all the same";
+        Some(no(against.about, what, why))
+    }
+}
+
 fn ingress(facts: &Facts, link: &Link, features: XdpFeatures) -> Vec<Reason> {
     let name = &link.name;
     let mut found = Vec::new();

@@ -19,7 +19,15 @@ pub fn judge(facts: &Facts, link: &Link, bypass: Bypass) -> Standing {
         found.into_iter().partition(|reason| bypass.covers(reason.about));
     let skipped = |reason| Reason { why: BYPASSED.into(), ..reason };
     let is_ingress = !reasons.iter().any(|reason| reason.concerns.has_ingress());
-    let driver = driver::judge(facts, link);
+    let is_egress = !reasons.iter().any(|reason| reason.concerns.has_egress());
+    let (mut driver, mut notes) = (driver::judge(facts, link), notes(facts, link));
+    match is_ingress || is_egress {
+        true => notes.extend(speed(facts, link)),
+        // Nothing is made faster by tuning what the kernel keeps.
+        false => {
+            notes.iter_mut().chain(driver.reasons_mut()).for_each(|found| found.command = None)
+        }
+    }
     Standing {
         interface: link.name.clone(),
         index: link.index,
@@ -29,10 +37,10 @@ pub fn judge(facts: &Facts, link: &Link, bypass: Bypass) -> Standing {
             true => Tier::Ingress,
         },
         is_ingress,
-        is_egress: !reasons.iter().any(|reason| reason.concerns.has_egress()),
+        is_egress,
         reasons,
         bypassed: bypassed.into_iter().map(skipped).collect(),
-        notes: notes(facts, link),
+        notes,
         driver,
     }
 }
@@ -241,7 +249,6 @@ fn notes(facts: &Facts, link: &Link) -> Vec<Reason> {
     notes.extend(reverse_path(facts, link));
     notes.extend(programs(facts, link));
     notes.extend(egress_queueing(facts, link));
-    notes.extend(speed(facts, link));
     notes
 }
 
@@ -339,7 +346,9 @@ fn speed(facts: &Facts, link: &Link) -> Vec<Reason> {
         );
     }
     let (receive, _) = link.queues;
-    if receive == 1 && facts.cores > 1 {
+    let is_veth = link.kind.as_deref() == Some("veth");
+    // Other software devices have no queues to be set.
+    if receive == 1 && facts.cores > 1 && (link.kind.is_none() || is_veth) {
         notes.push(
             Reason::new(
                 About::Queues,
@@ -350,7 +359,6 @@ fn speed(facts: &Facts, link: &Link) -> Vec<Reason> {
             .cure(Cure::Queues(name.clone(), facts.cores)),
         );
     }
-    let is_veth = link.kind.as_deref() == Some("veth");
     let its = |offloads: &&Offloads| offloads.link == link.index;
     if let Some(offloads) = facts.offloads.iter().find(its) {
         let hint = |what: &str, why: &str, switch: &'static str| {

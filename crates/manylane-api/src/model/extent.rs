@@ -43,9 +43,10 @@ impl fmt::Display for Extent {
         let Extent { accelerated, interfaces, has_way } = self;
         let plural = if *interfaces == 1 { "" } else { "s" };
         write!(f, "{accelerated} of {interfaces} interface{plural} accelerated")?;
-        match has_way {
-            true => Ok(()),
-            false => f.write_str(": the kernel forwards everything"),
+        match (has_way, accelerated) {
+            (true, _) => Ok(()),
+            (false, 0) => f.write_str(": the kernel forwards everything"),
+            (false, _) => f.write_str(": a packet needs two, so the kernel forwards everything"),
         }
     }
 }
@@ -64,13 +65,19 @@ mod tests {
             (vec![FULL, FULL], "2 of 2 interfaces accelerated"),
             (vec![FULL, EGRESS], "1 of 2 interfaces accelerated"),
             (vec![INGRESS, EGRESS], "0 of 2 interfaces accelerated"),
-            (vec![FULL, KEPT], "1 of 2 interfaces accelerated: the kernel forwards everything"),
+            (
+                vec![FULL, KEPT],
+                "1 of 2 interfaces accelerated: a packet needs two, so the kernel forwards everything",
+            ),
             (
                 vec![INGRESS, INGRESS],
                 "0 of 2 interfaces accelerated: the kernel forwards everything",
             ),
             (vec![KEPT, KEPT], "0 of 2 interfaces accelerated: the kernel forwards everything"),
-            (vec![FULL], "1 of 1 interface accelerated: the kernel forwards everything"),
+            (
+                vec![FULL],
+                "1 of 1 interface accelerated: a packet needs two, so the kernel forwards everything",
+            ),
         ] {
             assert_eq!(Extent::of(interfaces.clone()).to_string(), said, "{interfaces:?}");
         }

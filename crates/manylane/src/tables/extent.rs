@@ -127,7 +127,7 @@ mod tests {
         let gone = AcceleratedPort { ingress: false, egress: false, ..gone };
         assert_eq!(
             line(&[port("lan", &[]), gone], &lease(true), &[]),
-            "1 of 2 interfaces accelerated: the kernel forwards everything; \
+            "1 of 2 interfaces accelerated: a packet needs two, so the kernel forwards everything; \
              wan: the interface does not exist now"
         );
     }

@@ -23,12 +23,18 @@ impl Thread {
                 "restart `manylane accelerate` with the interfaces that matter",
             ));
         }
-        let Some(index) = self.mirror.kernel().link_named(name).map(|link| link.index) else {
+        let Some(link) = self.mirror.kernel().link_named(name) else {
             let names: Vec<_> =
                 self.mirror.kernel().links().map(|link| link.name.as_str()).collect();
             let help = format!("existing interfaces: {}", names.join(", "));
             return Err(refused(format!("interface {name} does not exist"), &help));
         };
+        if link.flags & libc::IFF_LOOPBACK as u32 != 0 {
+            let error =
+                format!("{name} is the loopback: what this host sends to itself is not routed");
+            return Err(refused(error, "name an interface that packets are routed by"));
+        }
+        let index = link.index;
         let options = &self.published.options;
         let added = self.ports.add(name, options.tier_of(name), index);
         added.map_err(|error| {
