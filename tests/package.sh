@@ -195,6 +195,15 @@ inside() {
     through client 10.2.0.1
     until is manylane-accelerate NRestarts=1 ActiveState=active; do sleep 0.1; done
     through client 10.2.0.1
+    # An interface that is missing at the start is taken up when it comes.
+    ip link delete eth1
+    systemctl restart manylane-accelerate
+    manylane show ports | grep 'eth1: the interface does not exist'
+    ip netns delete server
+    host server eth1 10.2.0.1 10.2.0.254
+    ip address add 10.2.0.254/24 dev eth1
+    until manylane show ports --json | jq --exit-status 'all(.[]; .ingress and .egress)'; do sleep 0.1; done
+    through client 10.2.0.1
 
     echo "--- removed, the kernel forwards"
     dpkg --remove manylane
