@@ -69,7 +69,7 @@ fn beside_accelerate_no_other_daemon_takes_its_interfaces() {
     let said: Vec<_> = lines.take_while(|line| !line.contains("manylane: forwarding")).collect();
     let _ = child.kill();
     let _ = child.wait();
-    // It warns of the kernel's addresses, and a check does.
+    // The daemon warns of the addresses that the kernel has, and so does a check.
     let checked = start(&lab.router, &["run", "--check", text(&config("wan"))], &other);
     let checked = String::from_utf8_lossy(&checked.stdout).into_owned();
     for address in [WAN_V4, WAN_V6] {
