@@ -86,7 +86,7 @@ fn lossless<R: Drain>(
 /// Writes what arrives to a file without a name, over and over.
 fn write(mut reader: impl Drain, core: usize, stop: &AtomicBool) -> Result {
     affinity::pin(core)?;
-    let path = std::env::temp_dir().join(format!("manylane-bench-{}", process::id()));
+    let path = std::env::temp_dir().join(format!("manylane-bench-capture-{}", process::id()));
     let file = File::create(&path)?;
     fs::remove_file(path)?;
     let mut file = BufWriter::with_capacity(1 << 20, file);

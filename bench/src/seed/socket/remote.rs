@@ -26,7 +26,7 @@ impl Remote {
     /// Its workers, on these cores, sleep, or forward as fast as they can.
     pub fn new(cores: &[usize], forwards: bool) -> Result<Remote> {
         let mut daemon = start(&text(cores, forwards), &Environment::of_this_thread())?;
-        let api = std::env::temp_dir().join(format!("manylane-bench-{}", process::id()));
+        let api = std::env::temp_dir().join(format!("manylane-bench-remote-{}", process::id()));
         let path = path_beside(&api);
         daemon.listen(Listener::bind(&api)?)?;
         Ok(Remote { prefix: "remote_", ring: Options::default().ring, daemon: Some(daemon), path })
