@@ -162,7 +162,7 @@ impl Bed {
         loop {
             let dump = self.dump();
             self.follow();
-            let lines = self.mirror.diff(&dump, &mut |_| {});
+            let lines = self.mirror.diff(&dump, &mut || {});
             if lines.is_empty() {
                 return;
             }
@@ -171,7 +171,7 @@ impl Bed {
                 // Between dump and events something may have happened; now nothing does.
                 let dump = self.dump();
                 self.follow();
-                let lines = self.mirror.diff(&dump, &mut |_| {});
+                let lines = self.mirror.diff(&dump, &mut || {});
                 let last = self.done.len().saturating_sub(60);
                 assert!(
                     lines.is_empty(),

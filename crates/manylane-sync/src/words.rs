@@ -184,6 +184,20 @@ impl<W: Word> WordsMut<W> {
         self.0.clone()
     }
 
+    /// Parts the table: the words from `at` on become a table with a writer of its own, this one keeps those before.
+    /// Readers made before still reach all of them.
+    ///
+    /// # Panics
+    ///
+    /// When `at` is beyond the end.
+    pub fn split_off(&mut self, at: usize) -> WordsMut<W> {
+        let tail = self.0.len.checked_sub(at).expect("split beyond the end");
+        // SAFETY: `at <= len`, so by invariant 1 of `Words` the address lies in the allocation or at its end.
+        let base = unsafe { self.0.base.add(at) };
+        self.0.len = at;
+        WordsMut(Words { base, len: tail, owner: self.0.owner.clone(), width: PhantomData })
+    }
+
     /// The number of words.
     pub fn len(&self) -> usize {
         self.0.len
@@ -284,6 +298,20 @@ mod tests {
         let reader = table.reader();
         drop(table);
         assert_eq!(reader.load(0), 9);
+    }
+
+    #[test]
+    fn parts_have_a_writer_each_and_readers_of_all() {
+        let mut head = WordsMut::<u64>::zeroed(5);
+        let reader = head.reader();
+        let mut tail = head.split_off(3);
+        assert_eq!((head.len(), tail.len(), tail.reader().len(), reader.len()), (3, 2, 2, 5));
+        head.publish(2, 20);
+        tail.publish(0, 30);
+        assert_eq!(reader.load_array::<5>(0), [0, 0, 20, 30, 0]);
+        assert_eq!(tail.split_off(2).len(), 0, "at its end");
+        let beyond = std::panic::AssertUnwindSafe(|| head.store(3, 1));
+        assert!(std::panic::catch_unwind(beyond).is_err(), "no more its own");
     }
 
     #[test]

@@ -22,6 +22,7 @@ use manylane_net::transit::layout::flags;
 use manylane_net::transit::{PortRecord, TransitMut};
 use manylane_net::wire::ethernet::Mac;
 
+use super::moves::Moves;
 use super::tiers::InDriver;
 use super::unseen::Unseen;
 use super::{Options, TierChoice};
@@ -61,6 +62,10 @@ pub(super) struct Port {
     pub trouble: Option<String>,
     /// Programs of others that see packets before ours.
     pub programs: Vec<String>,
+    /// Programs of others were attached behind ours, which would keep packets from them.
+    pub is_overtaken: bool,
+    /// How often that was mended.
+    moves: Moves,
     /// The port's state in the driver tier.
     pub driver: InDriver,
     /// How long the program was not on it.
@@ -203,29 +208,24 @@ impl Ports {
         }
     }
 
-    /// Attaches the program where received packets may be forwarded, and detaches it elsewhere. True when what is on the
-    /// interfaces has changed.
-    pub fn attach(&mut self, fast: &IngressProgram) -> bool {
-        let mut changed = false;
-        for port in &mut self.list {
-            if !port.ingress {
-                changed |= port.program.take().is_some();
+    /// Attaches the program to the port at `place` if received packets may be forwarded there, behind all others, and
+    /// detaches it otherwise. Says whether what is shown of the port has changed; `None` when nothing was to be done.
+    pub fn attach(&mut self, place: usize, fast: &IngressProgram) -> Option<bool> {
+        let port = &mut self.list[place];
+        let changed = match (port.ingress, &port.program) {
+            (false, None) => {
                 port.trouble = None;
-            } else if port.program.is_none() {
-                match attach(fast, &port.name) {
-                    Ok((program, others)) => {
-                        (port.program, port.programs, port.trouble) = (Some(program), others, None);
-                        changed = true;
-                    }
-                    Err(trouble) => {
-                        changed |= port.trouble.as_ref() != Some(&trouble);
-                        port.trouble = Some(trouble);
-                    }
-                }
+                return None;
             }
-        }
+            (true, Some(_)) if !port.is_overtaken => return None,
+            (false, Some(_)) => {
+                (port.program, port.trouble) = (None, None);
+                true
+            }
+            (true, _) => port.attach(fast),
+        };
         self.note_unseen();
-        changed
+        Some(changed)
     }
 
     /// Takes the program off everywhere.
@@ -262,6 +262,8 @@ impl Port {
             taken: None,
             trouble: None,
             programs: Vec::new(),
+            is_overtaken: false,
+            moves: Moves::default(),
             driver: InDriver::default(),
             unseen: Unseen::default(),
             program: None,
@@ -282,6 +284,33 @@ impl Port {
             match locks.take(&self.name, index) {
                 Ok(lock) => self.lock = Some(lock),
                 Err(error) => self.taken = Some(error.to_string()),
+            }
+        }
+    }
+
+    /// Attaches the program, again if others have come behind it. Taken off first: until it is back, the kernel has the
+    /// packets, and all others see them. (The kernel refuses a program that is in the chain already, so a new link
+    /// cannot come first.) Returns whether what is shown has changed.
+    fn attach(&mut self, fast: &IngressProgram) -> bool {
+        let now = Instant::now();
+        let is_moved = self.program.take().is_some();
+        self.is_overtaken = false;
+        if is_moved {
+            self.moves.note(now);
+        }
+        let attached = match self.moves.too_many(now) {
+            Some(trouble) => Err(trouble),
+            None => attach(fast, &self.name),
+        };
+        match attached {
+            Ok((program, others)) => {
+                (self.program, self.programs, self.trouble) = (Some(program), others, None);
+                true
+            }
+            Err(trouble) => {
+                let is_new = self.trouble.as_ref() != Some(&trouble);
+                self.trouble = Some(trouble);
+                is_new || is_moved
             }
         }
     }

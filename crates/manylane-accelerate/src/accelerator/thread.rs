@@ -5,13 +5,13 @@
 //! | Part     | What                                                                                                  |
 //! |----------|-------------------------------------------------------------------------------------------------------|
 //! | step     | the clock is read *before* anything is looked at: what is true is true of this moment                 |
-//! |          | gate: after a notification no received packet is forwarded until the gate has judged anew             |
+//! |          | gate: the guard revokes the lease at a notification; ports are closed until the gate has judged anew  |
 //! |          | kernel: its events are read, until the socket is empty or to the bound of a look, and go to the mirror |
 //! |          | tables: the mirror's edits are carried out, up to a bound                                             |
 //! |          | lease: the tables are true if the socket was empty, nothing was lost, and no edit waits; a stamp      |
 //! | dump     | if events were lost, or may have been too few: everything is read anew, with steps meanwhile          |
-//! | judge    | the gate judges, if it has to; what it lets pass is forwarded from here on                            |
-//! | programs | are put on interfaces and taken off: behind the stamp, so that none begins on a lapsed lease          |
+//! | judge    | the gate judges, if it has to; what it lets pass is forwarded from the next stamp on                  |
+//! | programs | are taken off interfaces, and put on them one by one: a step is in between                            |
 //! | questions | questions are answered                                                                               |
 //!
 //! A step has bounds, so that a flood does not keep it from the next stamp; what a stamp says then is the lease's
@@ -21,6 +21,9 @@
 //! While everything is read anew, events are still read and applied, and are remembered: they are given to
 //! the mirror a second time behind the dump, which may be older than they are. So the tables are never behind for
 //! that long, and end as the kernel's.
+//!
+//! Nothing here is fast enough for a new filter: attaching takes tens of milliseconds for each interface, and comparing
+//! tables hundreds. The lease is therefore stamped through the [`Guard`], which revokes it meanwhile.
 //!
 //! | File         | Holds                                                                |
 //! |--------------|----------------------------------------------------------------------|
@@ -46,8 +49,8 @@ use manylane_io::eventfd::EventFd;
 use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::{Event, Watch};
 use manylane_io::poll::poll;
-use manylane_net::transit::TransitMut;
 
+use super::guard::Guard;
 use super::lease::{Lease, in_ticks, now};
 use super::log::Log;
 use super::ports::Ports;
@@ -70,6 +73,9 @@ pub(super) struct Thread {
     reclaim: Reclaim,
     lease: Lease,
     ticks: Ticks,
+    guard: Guard,
+    /// What the guard had heard when the gate's notifications were last heeded.
+    noticed: u64,
     watch: Watch,
     gate: Gate,
     poller: Poller,
@@ -108,6 +114,9 @@ struct Todo {
     confirm: bool,
     /// The gate is to judge.
     judge: bool,
+    /// Programs may be missing on interfaces: from this place of the list on, which is gone through twice, once for
+    /// ingress and once for drivers.
+    attach: Option<usize>,
     /// Links or settings have changed.
     ports: bool,
     /// Addresses have changed: by which of them a port's sources are judged.
@@ -174,6 +183,8 @@ impl Thread {
         }
         if self.todo.judge && self.lease.renewals() > 0 {
             self.judge();
+        } else if self.todo.attach.is_some() {
+            self.attach_next();
         }
         while let Some(job) = self.questions.take() {
             let before = self.published.enter(Activity::Questions);
@@ -189,7 +200,8 @@ impl Thread {
     fn step(&mut self) -> Result<bool, AccelerateError> {
         let looked_at = now();
         let before = self.published.enter(Activity::Events);
-        if self.gate.changed() {
+        let changes = self.guard.look();
+        if std::mem::replace(&mut self.noticed, changes) != changes {
             self.tiers.clear_failures(&mut self.ports.list, None);
             self.close();
         }
@@ -271,11 +283,11 @@ impl Thread {
 
     /// Says until when the tables may be used.
     fn stamp(&mut self) {
-        let Thread { mirror, lease, ticks, published, .. } = self;
+        let Thread { guard, lease, ticks, published, .. } = self;
         let renewals = lease.renewals();
         // The present activity counts up to here.
         published.enter(Activity::Tables);
-        stamp(mirror.tables_mut(), lease, ticks);
+        stamp(guard, lease, ticks);
         published.stamped(renewals > 0 && lease.renewals() > renewals);
     }
 
@@ -293,10 +305,9 @@ impl Thread {
         }
         self.ports.list.iter_mut().for_each(|port| port.driver.sockets.retry());
         self.todo.judge |= self.ports.retry_locks();
-        self.published.enter(Activity::Programs);
-        let is_other =
-            self.ports.attach(&self.fast) | self.tiers.check_checksums(&mut self.ports.list);
-        if self.tiers.attach(&self.fast, &mut self.ports.list) | is_other {
+        // What was refused is tried again.
+        self.todo.attach = Some(0);
+        if self.tiers.check_checksums(&mut self.ports.list) {
             self.log_changes();
         }
         self.published.enter(before);
@@ -305,7 +316,8 @@ impl Thread {
     /// Waits for news, or the next stamp.
     fn sleep(&mut self, heard: bool) {
         self.published.enter(Activity::Idle);
-        if self.todo.read || (self.todo.edits && !self.todo.room) || self.todo.judge {
+        let Todo { read, edits, room, judge, attach, .. } = self.todo;
+        if read || (edits && !room) || judge || attach.is_some() {
             return;
         }
         let until_poll = self.next_poll.saturating_duration_since(Instant::now());
@@ -317,7 +329,6 @@ impl Thread {
             wait = wait.min(QUEUE_POLL);
         }
         let mut fds: Vec<BorrowedFd<'_>> = vec![self.doorbell.as_fd()];
-        fds.extend(self.gate.fds());
         // The one failure is ENOMEM: then it turns instead of sleeping.
         if heard && poll(&fds, Some(PACE)).is_ok_and(|ready| ready.any()) {
             return;
@@ -328,11 +339,11 @@ impl Thread {
 }
 
 /// Says until when the tables may be used. Where the kernel does not tell its ticks, for want of memory, they may not.
-fn stamp(tables: &mut TransitMut, lease: &mut Lease, ticks: &Ticks) {
+fn stamp(guard: &Guard, lease: &mut Lease, ticks: &Ticks) {
     let until = lease.stamp(now());
     match in_ticks(ticks, until) {
-        Ok(tick) => tables.set_lease(until, tick),
-        Err(_) => tables.set_lease(0, 0),
+        Ok(tick) => guard.stamp(until, tick),
+        Err(_) => guard.stamp(0, 0),
     }
 }
 

@@ -173,53 +173,51 @@ impl Tiers {
         self.driver.as_ref()?.as_ref().ok()
     }
 
-    /// Puts the program into drivers and takes it off, as it is planned; nothing is forwarded by that alone. True
-    /// when something has changed.
-    pub fn attach(&mut self, fast: &IngressProgram, ports: &mut [Port]) -> bool {
+    /// Puts the program into the driver of the port at `place`, or takes it off, as it is planned; nothing is forwarded by
+    /// that alone. Says whether what is shown of the port has changed; `None` when nothing was to be done.
+    pub fn attach(
+        &mut self,
+        place: usize,
+        fast: &IngressProgram,
+        ports: &mut [Port],
+    ) -> Option<bool> {
         if ports.iter().any(|port| port.driver.plan.ingress || port.driver.plan.egress) {
             self.load(fast);
         }
         // A device may take redirected frames only when it has a program; a veth says beforehand whether it does. Where
         // none takes any, a program in the driver would cost TCP its segments and forward nothing.
         let goes = ports.iter().any(|port| !port.is_veth || port.driver.plan.egress);
-        let mut changed = false;
-        for port in ports {
-            // The frames' own memory decides, before any program sees them. A veth's peer may have another MTU than
-            // the port: with the other program the kernel would refuse the peer one above 3506.
-            let pieces = port.is_veth || port.mtu > WHOLE_MAX;
-            let plan = &port.driver.plan;
-            let wanted = port.is_attached() && plan.ingress && (goes || plan.workers);
-            let fits = |program: &Program| {
-                wanted && Some(program.index) == port.index && program.pieces == pieces
-            };
-            if port.driver.program.as_ref().is_some_and(|program| !fits(program)) {
-                port.driver.program = None;
-                changed = true;
-            }
+        let port = &mut ports[place];
+        // The frames' own memory decides, before any program sees them. A veth's peer may have another MTU than the port:
+        // with the other program the kernel would refuse the peer one above 3506.
+        let pieces = port.is_veth || port.mtu > WHOLE_MAX;
+        let plan = &port.driver.plan;
+        let wanted = port.is_attached() && plan.ingress && (goes || plan.workers);
+        let present = port.driver.program.as_ref();
+        let fits = present.is_some_and(|program| {
+            wanted && Some(program.index) == port.index && program.pieces == pieces
+        });
+        let is_taken_off = present.is_some() && !fits;
+        if is_taken_off {
+            port.driver.program = None;
+        }
+        if !wanted || fits {
             if !wanted {
                 port.driver.trouble = None;
-                continue;
             }
-            if port.driver.program.is_some() {
-                continue;
-            }
-            let attached = match &self.driver {
-                Some(Ok(driver)) => attach(driver, &port.name, pieces),
-                Some(Err(trouble)) => Err(trouble.clone()),
-                None => continue,
-            };
-            match attached {
-                Ok(program) => {
-                    (port.driver.program, port.driver.trouble) = (Some(program), None);
-                    changed = true;
-                }
-                Err(trouble) => {
-                    changed |= port.driver.trouble.as_ref() != Some(&trouble);
-                    port.driver.trouble = Some(trouble);
-                }
-            }
+            return is_taken_off.then_some(true);
         }
-        changed
+        let attached = match self.driver.as_ref()? {
+            Ok(driver) => attach(driver, &port.name, pieces),
+            Err(trouble) => Err(trouble.clone()),
+        };
+        let (program, trouble) = match attached {
+            Ok(program) => (Some(program), None),
+            Err(trouble) => (None, Some(trouble)),
+        };
+        let changed = is_taken_off || program.is_some() || port.driver.trouble != trouble;
+        (port.driver.program, port.driver.trouble) = (program, trouble);
+        Some(changed)
     }
 
     /// Looks which devices have refused frames. True when one has that was trusted.

@@ -116,6 +116,8 @@ pub struct Program {
     pub id: u32,
     /// Its name.
     pub name: String,
+    /// It comes behind ours in the chain, and does not see what ours takes.
+    pub is_behind: bool,
 }
 
 /// What a device does for the kernel.

@@ -280,7 +280,10 @@ fn programs(facts: &Facts, link: &Link) -> Vec<Reason> {
                     "program {} ({}) is attached at ingress of {name}",
                     program.id, program.name
                 ),
-                "it runs before ours and stays: what it decides for good, ours does not see",
+                match program.is_behind {
+                    true => "it was attached behind ours, which moves behind it",
+                    false => "it runs before ours and stays: what it decides for good, ours does not see",
+                },
             )
             .concerning(Concerns::Ingress),
         );

@@ -72,9 +72,14 @@ pub(crate) fn encapsulated<'a>(
 pub fn programs_of_others() -> Programs {
     Box::new(|link, name| {
         let interface = Interface::read(name).map_err(io::Error::other)?;
-        let programs = programs::attached(&interface)?.programs.into_iter();
-        let others = programs.filter(|(_, name)| name != programs::NAME);
-        Ok(others.map(|(id, name)| Program { link, id, name }).collect())
+        let programs = programs::attached(&interface)?.programs;
+        let ours = programs.iter().position(|(_, name)| name == programs::NAME);
+        let others = programs.into_iter().enumerate().filter(|&(place, _)| Some(place) != ours);
+        let program = |(place, (id, name))| {
+            let is_behind = ours.is_some_and(|ours| place > ours);
+            Program { link, id, name, is_behind }
+        };
+        Ok(others.map(program).collect())
     })
 }
 
@@ -82,7 +87,7 @@ pub fn programs_of_others() -> Programs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Polled {
     legacy: Result<Legacy, String>,
-    programs: Result<Vec<Program>, String>,
+    pub(super) programs: Result<Vec<Program>, String>,
     egress_programs: Result<Vec<Program>, String>,
     /// Foreign XDP programs, by device: attachment by a link sends no notification.
     driver_programs: Result<BTreeMap<u32, u32>, String>,
@@ -174,7 +179,7 @@ impl Gate {
 fn egress_programs(link: &Link) -> io::Result<Vec<Program>> {
     let interface = Interface::read(&link.name).map_err(io::Error::other)?;
     let programs = programs::attached_egress(&interface)?.programs.into_iter();
-    Ok(programs.map(|(id, name)| Program { link: link.index, id, name }).collect())
+    Ok(programs.map(|(id, name)| Program { link: link.index, id, name, is_behind: false }).collect())
 }
 
 /// Those that are not ours.

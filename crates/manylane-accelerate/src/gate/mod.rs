@@ -24,7 +24,7 @@
 //! | tc filters at egress, qdiscs                | nothing: gone through as ever    | `RTNLGRP_TC`                       |
 //! | encapsulated routes, multipath by policy 2, 3 | these routes                   | the mirror's; read again           |
 //! | rp_filter                                   | what it would drop               | the mirror's                       |
-//! | other BPF programs                          | nothing: they run before ours    | read again                         |
+//! | other BPF programs                          | nothing: they run before ours, or ours moves behind them | read again |
 //! | drivers without XDP, tags taken off, shapers | nothing: not in the driver ([`DriverStanding`]) | `netdev` (generic netlink), `RTNLGRP_TC` |
 //!
 //! What the mirror follows (links, settings, rules, routes) is passed as [`Kernel`]: the mirror's thread calls
@@ -61,12 +61,33 @@ pub use reason::{About, Bypass, Concerns, DriverStanding, Reason, Standing, Tier
 /// Finds foreign BPF programs at tcx ingress of the device of this number and name.
 pub type Programs = Box<dyn FnMut(u32, &str) -> std::io::Result<Vec<Program>> + Send>;
 
+/// The sockets by which the kernel notifies the gate of changes.
+pub(crate) struct Changes(Vec<Notices>);
+
+impl Changes {
+    /// Readable when something may have changed.
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.0.iter().map(AsFd::as_fd).collect()
+    }
+
+    /// Reads notifications, without waiting: whether something changed since the last call. Fails where a socket does,
+    /// which is a change, too.
+    pub fn drain(&mut self) -> std::io::Result<bool> {
+        // All are drained, whatever the first says.
+        let drain = |drained, notices: &mut Notices| match (drained, notices.drain()) {
+            (Ok(before), Ok(changed)) => Ok(before | changed),
+            (Err(error), _) | (_, Err(error)) => Err(error),
+        };
+        self.0.iter_mut().fold(Ok(false), drain)
+    }
+}
+
 /// What looks at the network namespace in which it was opened, and hears of changes.
 ///
 /// Its sockets are of that namespace; settings under `/proc` are read in that of the calling thread: call it on
 /// a thread in the same one.
 pub struct Gate {
-    notices: Vec<Notices>,
+    changes: Changes,
     traffic: TrafficControl,
     programs: Programs,
     /// At the last evaluation.
@@ -82,27 +103,35 @@ impl Gate {
         notices.push(traffic::notices()?);
         notices.extend(XdpFeatures::notices()?);
         let traffic = TrafficControl::open()?;
-        Ok(Gate { notices, traffic, programs, polled: None })
+        Ok(Gate { changes: Changes(notices), traffic, programs, polled: None })
     }
 
     /// Readable when something may have changed.
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
-        self.notices.iter().map(AsFd::as_fd).collect()
+        self.changes.fds()
     }
 
     /// Reads notifications, without waiting: whether something changed since the last call. A socket that fails
     /// is a change, too: then [`evaluate`](Gate::evaluate) is what says so.
     pub fn changed(&mut self) -> bool {
-        // All are drained, whatever the first says.
-        self.notices
-            .iter_mut()
-            .fold(false, |changed, notices| notices.drain().unwrap_or(true) | changed)
+        self.changes.drain().unwrap_or(true)
+    }
+
+    /// Hands out the sockets, to be read by the owner of a lease; from now on [`changed`](Gate::changed) finds none.
+    pub(crate) fn take_changes(&mut self) -> Changes {
+        std::mem::replace(&mut self.changes, Changes(Vec::new()))
     }
 
     /// Whether what sends no notification is other than at the last evaluation, by a look of `poller` that is over: one
     /// that began before that evaluation may say so without cause.
     pub(crate) fn poll(&self, poller: &mut Poller) -> bool {
         poller.seen().is_some_and(|seen| self.polled.as_ref() != Some(&seen))
+    }
+
+    /// Whether programs of others were behind ours at the last evaluation, on the device of this number.
+    pub(crate) fn is_overtaken(&self, link: u32) -> bool {
+        let programs = self.polled.as_ref().and_then(|polled| polled.programs.as_ref().ok());
+        programs.is_some_and(|all| all.iter().any(|one| one.link == link && one.is_behind))
     }
 
     /// As the poller's look, in the calling thread, which waits for the kernel's locks: not for one that renews a lease.

@@ -71,10 +71,9 @@ impl Lines {
 impl<S: TableWriter> Mirror<S> {
     /// How a dump, the model and the tables differ. With a million routes that takes a while, in which `meanwhile`
     /// is called again and again.
-    pub fn diff(&mut self, dump: &Dump, meanwhile: &mut dyn FnMut(&mut S)) -> Vec<String> {
+    pub fn diff(&mut self, dump: &Dump, meanwhile: &mut dyn FnMut()) -> Vec<String> {
         let mut lines = Lines::default();
-        let Mirror { kernel, writer, .. } = self;
-        models(&dump.kernel, kernel, &mut lines, &mut Pause::new(|| meanwhile(writer)));
+        models(&dump.kernel, &mut self.kernel, &mut lines, &mut Pause::new(&mut *meanwhile));
         self.written(&mut lines, meanwhile);
         lines.into_lines()
     }
@@ -82,11 +81,11 @@ impl<S: TableWriter> Mirror<S> {
     /// How the tables differ from the model.
     pub fn diff_written(&mut self) -> Vec<String> {
         let mut lines = Lines::default();
-        self.written(&mut lines, &mut |_| {});
+        self.written(&mut lines, &mut || {});
         lines.into_lines()
     }
 
-    fn written(&mut self, lines: &mut Lines, meanwhile: &mut dyn FnMut(&mut S)) {
+    fn written(&mut self, lines: &mut Lines, meanwhile: &mut dyn FnMut()) {
         let mut known: HashSet<IpPrefix> = HashSet::new();
         for family in [Family::V4, Family::V6] {
             known.insert(default_of(family));
@@ -102,7 +101,7 @@ impl<S: TableWriter> Mirror<S> {
         });
         for (number, prefix) in known.into_iter().chain(others).enumerate() {
             if number.is_multiple_of(PREFIXES_AT_ONCE) {
-                meanwhile(&mut self.writer);
+                meanwhile();
             }
             self.written_prefix(prefix, lines);
         }

@@ -22,7 +22,7 @@ impl<S: TableWriter> Mirror<S> {
         let mut is_empty = true;
         self.writer.routes(&mut |_, _| is_empty = false);
         if !is_empty {
-            self.resync(dump, &mut |_| {});
+            self.resync(dump, &mut || {});
             return;
         }
         self.kernel = dump.kernel;
@@ -84,14 +84,14 @@ impl<S: TableWriter> Mirror<S> {
     /// [`Mirror::apply`], prefix by prefix where they differ; meanwhile they stay as they are. Returns how
     /// much was different. With a million routes that takes a while, in which `meanwhile` is called again and
     /// again.
-    pub fn resync(&mut self, dump: Dump, meanwhile: &mut dyn FnMut(&mut S)) -> usize {
+    pub fn resync(&mut self, dump: Dump, meanwhile: &mut dyn FnMut()) -> usize {
         let former = std::mem::replace(&mut self.kernel, dump.kernel);
         // Nothing is written yet of ways that died or live again: check the slots of their devices.
         let marked = [&former.v4.attribute_sets.changed, &former.v6.attribute_sets.changed];
         self.changes.links.extend(marked.into_iter().flatten());
-        let Mirror { kernel, changes, writer, .. } = self;
+        let Mirror { kernel, changes, .. } = self;
         let mut differences = Differences { changes, count: 0 };
-        compare(&former, kernel, &mut differences, &mut Pause::new(|| meanwhile(writer)));
+        compare(&former, kernel, &mut differences, &mut Pause::new(&mut *meanwhile));
         let count = differences.count;
         if self.prefixes.forget() {
             push_all(&self.kernel.v4, &mut self.changes);

@@ -99,7 +99,6 @@ extern const char groups4_words[], ranges4_words[], index6_words[], leaves6_word
 #define BOUNDED(number) asm volatile("" : "+r"(number))
 
 /* Words of `control`. */
-#define CONTROL_LEASE 0
 #define CONTROL_SEED 1
 #define CONTROL_MULTIPATH 2
 #define CONTROL_LEASE_TICKS 4

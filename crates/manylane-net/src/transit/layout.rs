@@ -149,18 +149,18 @@ pub mod flags {
 
 /// Words of `control`.
 pub mod control {
-    /// Until when the tables are true, in nanoseconds of `CLOCK_MONOTONIC_COARSE`. From then on
-    /// everything is the kernel's.
-    pub const LEASE: usize = 0;
     /// The seed that divides flows among the members of groups.
     pub const SEED: usize = 1;
     /// What may be done about groups: the bits below.
     pub const MULTIPATH: usize = 2;
-    /// The same as [`LEASE`], in the kernel's ticks (jiffies): which programs read with one load.
-    pub const LEASE_TICKS: usize = 4;
     /// The lists of rules that packets are routed by: IPv4's in the lower 16 bits, IPv6's in the next. 0
     /// stands for the usual rules: local, main, default, for all packets.
     pub const RULES: usize = 3;
+    /// Until when packets may be forwarded, in the kernel's ticks (jiffies): which programs read with one load. From
+    /// then on everything is the kernel's. From this word on the table is the lease's ([`LeaseMut`](super::super::LeaseMut)).
+    pub const LEASE_TICKS: usize = 4;
+    /// The same in nanoseconds of `CLOCK_MONOTONIC_COARSE`.
+    pub const LEASE: usize = 5;
 
     /// IPv4 groups may be decided here.
     pub const MULTIPATH_V4: u64 = 1;

@@ -52,6 +52,7 @@
 
 mod decide;
 pub mod layout;
+mod lease;
 mod memory;
 mod own;
 mod partial;
@@ -63,6 +64,7 @@ mod writer;
 mod tests;
 
 pub use decide::{Arrival, Egress, Transit, priority_ipv4};
+pub use lease::LeaseMut;
 pub use memory::{Memory, Sizes};
 pub use partial::has_partial_checksum;
 pub use policy::{Action, Rule, TableNumber};

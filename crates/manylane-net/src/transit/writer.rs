@@ -3,13 +3,14 @@
 use std::net::IpAddr;
 
 use manylane_sync::rcu::{Domain, Slots};
-use manylane_sync::words::WordsMut;
+use manylane_sync::words::{Words, WordsMut};
 
 use super::layout::{
     self, BUCKETS, CONTROL, FURTHER, INTERFACES, NEXT_HOPS, PORT_WORDS, PORTS, RECORD_WORDS,
     RECORDS, RULE_LISTS, RULE_WORDS, RULES, SLOTS, TABLES, UNKNOWN, VLAN_PORTS, VLANS, control,
     port, record,
 };
+use super::lease::LeaseMut;
 use super::own::{OwnMut, is_own};
 use super::policy::PolicyMut;
 use super::{Memory, Rule, TableNumber, Transit};
@@ -98,6 +99,10 @@ pub struct TransitMut {
     port_of: WordsMut<u16>,
     vlan_port: WordsMut<u16>,
     control: WordsMut<u64>,
+    /// All of `control`, with the lease's words.
+    control_reader: Words<u64>,
+    /// Until a caller takes it.
+    lease: Option<LeaseMut>,
     policy: PolicyMut,
     ids: Slots,
     slots: Slots,
@@ -122,7 +127,7 @@ impl TransitMut {
         let Memory { direct6, index6, leaves6, .. } = memory;
         let ipv6 = Ipv6Tables { direct: direct6, index: index6, leaves: leaves6 };
         let Memory { own4, next_hops, buckets, record_of, records, .. } = memory;
-        let Memory { ports, port_of, vlan_port, control, rules, roots, further, .. } = memory;
+        let Memory { ports, port_of, vlan_port, mut control, rules, roots, further, .. } = memory;
         for (table, words, wanted) in [
             ("next_hops", next_hops.len(), NEXT_HOPS),
             ("buckets", buckets.len(), BUCKETS),
@@ -154,6 +159,8 @@ impl TransitMut {
             ports,
             port_of,
             vlan_port,
+            control_reader: control.reader(),
+            lease: Some(LeaseMut::split_off(&mut control)),
             control,
             policy: PolicyMut::new(rules, roots, further, &domain),
             ids,
@@ -454,11 +461,19 @@ impl TransitMut {
         has_place
     }
 
-    /// Writes until when the tables are true, in nanoseconds of `CLOCK_MONOTONIC_COARSE`: after all known changes were
-    /// written. `until_ticks` says so to programs, in ticks of the kernel (jiffies).
+    /// Hands out the writer of the lease; one exists.
+    pub fn take_lease(&mut self) -> Option<LeaseMut> {
+        self.lease.take()
+    }
+
+    /// As [`LeaseMut::set`].
+    ///
+    /// # Panics
+    ///
+    /// When the lease has been taken.
     pub fn set_lease(&mut self, until_ns: u64, until_ticks: u64) {
-        self.control.publish(control::LEASE, until_ns);
-        self.control.publish(control::LEASE_TICKS, until_ticks);
+        let lease = self.lease.as_mut().expect("the lease has been taken");
+        lease.set(until_ns, until_ticks);
     }
 
     /// Divides flows among members of groups by another seed.
@@ -521,7 +536,7 @@ impl TransitMut {
             ports: self.ports.reader(),
             port_of: self.port_of.reader(),
             vlan_port: self.vlan_port.reader(),
-            control: self.control.reader(),
+            control: self.control_reader.clone(),
             policy: self.policy.reader(),
         }
     }

@@ -45,6 +45,7 @@ impl Thread {
         self.ports.write(&mut self.mirror, self.tiers.driver());
         // Before the API shows the port.
         self.judge();
+        self.attach_all();
         self.update_tiers();
         self.publish();
         Ok(())

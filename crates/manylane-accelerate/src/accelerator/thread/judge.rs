@@ -17,6 +17,8 @@ impl Thread {
     /// Asks the gate, and lets pass what may.
     pub(super) fn judge(&mut self) {
         let before = self.published.enter(Activity::Gate);
+        // From here on a change makes the judgement out of date: the guard lets no stamp pass then.
+        let changes = self.guard.look();
         let kernel = tables::known(&self.mirror);
         let bypass = self.published.options.bypass;
         let standings = self.gate.evaluate(&kernel, &self.ports.names(), bypass);
@@ -37,22 +39,51 @@ impl Thread {
             let plan = standing.filter(|_| may).map(|one| tiers::plan(port.choice, one));
             port.driver.plan = plan.unwrap_or_default();
             port.ingress = may && standing.is_some_and(|one| one.is_ingress);
+            port.is_overtaken = port.index.is_some_and(|index| self.gate.is_overtaken(index));
             port.egress = may && standing.is_some_and(|one| one.is_egress);
         }
-        // What was heard while it looked is judged again, before anything passes.
+        // What was heard while it looked is judged again.
         self.published.enter(before);
-        if self.gate.changed() {
-            self.close();
+        if self.guard.look() != changes {
+            self.todo.judge = true;
             return;
         }
         self.mirror.tables_mut().set_multipath(multipath());
         self.ports.write(&mut self.mirror, self.tiers.driver());
+        self.guard.judged(changes);
         self.stamp();
-        self.published.enter(Activity::Programs);
-        self.ports.attach(&self.fast);
-        self.tiers.attach(&self.fast, &mut self.ports.list);
-        self.published.enter(before);
+        self.todo.attach = Some(0);
+        self.attach_next();
         self.log_changes();
+    }
+
+    /// Takes a program off an interface where it may not be, or puts one on where it is missing: the next place where
+    /// there is something to do, since each takes long.
+    pub(super) fn attach_next(&mut self) {
+        let before = self.published.enter(Activity::Programs);
+        let Thread { ports, tiers, fast, todo, .. } = self;
+        let (mut done, places) = (None, ports.list.len());
+        while let (None, Some(place)) = (done, todo.attach) {
+            todo.attach = Some(place + 1).filter(|&next| next < 2 * places);
+            // First at ingress, everywhere: a program in the driver needs the one behind it.
+            done = match place.checked_sub(places) {
+                None => ports.attach(place, fast),
+                Some(place) => tiers.attach(place, fast, &mut ports.list),
+            };
+        }
+        self.published.enter(before);
+        if done == Some(true) {
+            self.log_changes();
+        }
+    }
+
+    /// As many turns as programs are missing, for an answer that shows them.
+    pub(super) fn attach_all(&mut self) {
+        while self.todo.attach.is_some() {
+            self.attach_next();
+            // What fails here fails in the next turn, which says so.
+            let _ = self.step();
+        }
     }
 
     /// Takes ports into the driver's and the workers' tier where the time has come, and out of it where a device
@@ -84,6 +115,7 @@ impl Thread {
         self.tiers.forgive_checksums(port);
         // Before the API shows the port again.
         self.judge();
+        self.attach_all();
         self.update_tiers();
         self.publish();
         let standing = self.standings.iter().find(|one| one.interface == interface);

@@ -25,8 +25,8 @@ impl Thread {
         } else {
             self.counts.overruns += u64::from(was_lost);
             self.counts.confirmations += u64::from(!was_lost);
-            let Thread { mirror, lease, ticks, .. } = self;
-            mirror.resync(dump, &mut |tables| stamp(tables, lease, ticks));
+            let Thread { mirror, guard, lease, ticks, .. } = self;
+            mirror.resync(dump, &mut || stamp(guard, lease, ticks));
         }
         for event in &heard {
             self.mirror.event(event);
@@ -73,8 +73,8 @@ impl Thread {
     fn compare(&mut self, dump: &Dump) -> Vec<String> {
         // Events are not read meanwhile.
         self.lease.tables_are_stale();
-        let Thread { mirror, lease, ticks, .. } = self;
-        mirror.diff(dump, &mut |tables| stamp(tables, lease, ticks))
+        let Thread { mirror, guard, lease, ticks, .. } = self;
+        mirror.diff(dump, &mut || stamp(guard, lease, ticks))
     }
 }
 

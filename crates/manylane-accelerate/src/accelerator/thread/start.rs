@@ -14,6 +14,7 @@ use manylane_sync::words::Words;
 
 use super::{Counts, Thread, Todo};
 use crate::accelerator::flows::Sampler;
+use crate::accelerator::guard::Guard;
 use crate::accelerator::lease::Lease;
 use crate::accelerator::log::Log;
 use crate::accelerator::ports::Ports;
@@ -51,8 +52,8 @@ impl Thread {
         let poller = poller.map_err(refused("a thread"))?;
         let mut thread = Thread::build(options, ports, doorbell, (watch, gate, poller, netlink))?;
         // The first turn reads all, the next ones hear what was said meanwhile: then the tables are true, and the
-        // gate can judge.
-        while thread.lease.renewals() == 0 || thread.todo.judge {
+        // gate can judge, and programs be attached.
+        while thread.lease.renewals() == 0 || thread.todo.judge || thread.todo.attach.is_some() {
             if !thread.turn()? {
                 thread.sleep(false);
             }
@@ -65,7 +66,7 @@ impl Thread {
         options: Options,
         ports: Ports,
         doorbell: Arc<EventFd>,
-        (watch, gate, poller, netlink): (Watch, Gate, Poller, Netlink),
+        (watch, mut gate, poller, netlink): (Watch, Gate, Poller, Netlink),
     ) -> Result<Thread, AccelerateError> {
         // One place for the programs' proxy, one for the API's `why`,
         // and one for each worker.
@@ -75,7 +76,10 @@ impl Thread {
         let reader = domain.register().expect("the domain has two places");
         // The standard library's keys are the kernel's random numbers.
         let seed = RandomState::new().hash_one(0);
-        let (mut fast, writer, control) = load(&options, &domain, seed)?;
+        let (mut fast, mut writer, control) = load(&options, &domain, seed)?;
+        let lease_words = writer.take_lease().expect("nothing else takes it");
+        let guard = Guard::start(gate.take_changes(), lease_words, doorbell.clone());
+        let guard = guard.map_err(refused("a thread"))?;
         let transit = writer.reader();
         let reclaim = Reclaim::start(fast.grace(), proxy, doorbell.clone());
         let reclaim = reclaim.map_err(refused("a thread"))?;
@@ -117,6 +121,8 @@ impl Thread {
             reclaim,
             lease,
             ticks,
+            guard,
+            noticed: 0,
             watch,
             gate,
             poller,

@@ -56,7 +56,7 @@ fn odd_names_are_quoted() {
 fn what_protects_a_router_comes_without_a_command() {
     let any = (IpAddr::from(Ipv4Addr::UNSPECIFIED), 0);
     let filter = || Filter { kind: "u32".into(), preference: 1 };
-    let program = || Program { link: ETH0, id: 7, name: "guard".into() };
+    let program = || Program { link: ETH0, id: 7, name: "guard".into(), is_behind: false };
     let facts = with(|facts| {
         let (inet, ip, netdev) = (TableFamily::Inet, TableFamily::Ip, TableFamily::Netdev);
         let mut tracking = chain(inet, Hook::Input, "filter", 3, true);

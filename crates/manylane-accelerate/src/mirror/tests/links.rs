@@ -43,7 +43,7 @@ fn a_way_that_lives_again_just_before_a_dump_is_sent_by() {
     settle(&mut mirror);
     apply_event(&mut mirror, Event::Address(address(1, router(Family::V4, 1, 253))));
     let dump = dump_of(&mirror.kernel);
-    mirror.resync(dump, &mut |_| {});
+    mirror.resync(dump, &mut || {});
     settle(&mut mirror); // Looks whether all is written.
     let members = [(1, &*one.to_string(), true), (2, &*two.to_string(), true)];
     assert_eq!(leads_at(&mirror, FAR[0]), via(&members));

@@ -177,7 +177,7 @@ pub fn check_against_scratch(mirror: &mut Mirror<Fake>) {
     assert_eq!(mirror.writer.slots.len(), other.writer.slots.len(), "slots that nobody needs");
     assert_eq!(mirror.writer.groups.len(), other.writer.groups.len(), "groups that nobody needs");
     let dump = dump_of(&mirror.kernel);
-    assert_eq!(mirror.diff(&dump, &mut |_| {}), Vec::<String>::new());
+    assert_eq!(mirror.diff(&dump, &mut || {}), Vec::<String>::new());
 }
 
 /// This model serves only questions about its links and rules.

@@ -241,7 +241,7 @@ fn run(mirror: &mut Mirror<Fake>, steps: &[Step]) {
                 events.iter().for_each(|event| super::model::apply_to(&mut dump.kernel, event));
                 // Only a dump of its own has routes in its own order.
                 let dump = dump_of(&dump.kernel);
-                mirror.resync(dump, &mut |_| {});
+                mirror.resync(dump, &mut || {});
             }
         }
         mirror.writer.check();

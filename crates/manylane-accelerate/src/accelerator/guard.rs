@@ -1,0 +1,210 @@
+//! The guard of the lease: a notification of a filter or a translation revokes the lease at once, whatever the mirror's
+//! thread does meanwhile.
+//!
+//! The mirror's thread attaches programs, asks the gate, and compares tables, each for many milliseconds and more where
+//! another process holds the kernel's locks. So another thread sleeps on the gate's sockets, and the lease's word is
+//! behind one lock with them:
+//!
+//! | thread        | holds the lock while it                                                                    |
+//! |---------------|--------------------------------------------------------------------------------------------|
+//! | guard         | reads the sockets; if something has changed, counts that and revokes the lease             |
+//! | mirror thread | does the same, and then stamps the lease if the gate has judged all changes counted so far  |
+//!
+//! A stamp is therefore never written behind a change that the kernel has announced: the announcement is in a socket
+//! before the command that made the change returns, and whichever thread takes the lock next reads it there. What is
+//! opened, written or attached under a judgement that is out of date is of no effect until the gate has judged again.
+//! The lock is held for a few system calls that do not wait. If the guard's thread does not run, the sockets are still
+//! read at each stamp, and without stamps the lease lapses.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use manylane_io::eventfd::EventFd;
+use manylane_io::poll::poll;
+use manylane_net::transit::LeaseMut;
+use manylane_sync::doorbell::Wake;
+
+use crate::gate::Changes;
+
+/// The mirror thread's handle. The guard's thread ends with it.
+pub(super) struct Guard {
+    guarded: Arc<Mutex<Guarded>>,
+    end: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What both threads reach, one at a time.
+struct Guarded {
+    changes: Changes,
+    lease: LeaseMut,
+    /// The mirror thread's.
+    doorbell: Arc<EventFd>,
+    /// Looks that found a change.
+    heard: u64,
+    /// Which of them the gate has judged: none at first.
+    judged: Option<u64>,
+}
+
+impl Guard {
+    /// Starts the thread. It rings `doorbell` when something has changed.
+    pub fn start(changes: Changes, lease: LeaseMut, doorbell: Arc<EventFd>) -> io::Result<Guard> {
+        let fds = changes.fds().into_iter().map(|fd| fd.try_clone_to_owned());
+        let fds = fds.collect::<io::Result<Vec<OwnedFd>>>()?;
+        let guarded = Guarded { changes, lease, doorbell, heard: 0, judged: None };
+        let guarded = Arc::new(Mutex::new(guarded));
+        let end = Arc::new(EventFd::open()?);
+        let (theirs, ends) = (guarded.clone(), end.clone());
+        let run = move || watch(&fds, &theirs, &ends);
+        let thread = Builder::new().name("guard".into()).spawn(run)?;
+        Ok(Guard { guarded, end, thread: Some(thread) })
+    }
+
+    /// Looks whether something has changed. Returns how many looks have found a change: what to say to
+    /// [`judged`](Guard::judged) when the gate is asked after this.
+    pub fn look(&self) -> u64 {
+        let mut guarded = lock(&self.guarded);
+        // A socket that fails is a change at each look.
+        let _ = guarded.look();
+        guarded.heard
+    }
+
+    /// The gate was asked after this number was looked up, and what it said has been carried out.
+    pub fn judged(&self, heard: u64) {
+        lock(&self.guarded).judged = Some(heard);
+    }
+
+    /// Writes until when packets may be forwarded, or that none may, if the gate has not judged what has changed. Both as
+    /// [`LeaseMut::set`] takes them.
+    pub fn stamp(&self, until_ns: u64, until_ticks: u64) {
+        let mut guarded = lock(&self.guarded);
+        let _ = guarded.look();
+        match guarded.judged == Some(guarded.heard) {
+            true => guarded.lease.set(until_ns, until_ticks),
+            false => guarded.lease.revoke(),
+        }
+    }
+}
+
+impl Guarded {
+    fn look(&mut self) -> io::Result<()> {
+        let changed = self.changes.drain();
+        if !matches!(changed, Ok(false)) {
+            self.lease.revoke();
+            self.heard += 1;
+            self.doorbell.wake();
+        }
+        changed.map(drop)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.end.wake();
+        if let Some(thread) = self.thread.take() {
+            // The thread has panicked, and its message has said why.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The guard's thread, until its end.
+fn watch(sockets: &[OwnedFd], guarded: &Mutex<Guarded>, end: &EventFd) {
+    let mut fds: Vec<BorrowedFd<'_>> = vec![end.as_fd()];
+    fds.extend(sockets.iter().map(AsFd::as_fd));
+    while !end.drain() {
+        // The one failure of poll is ENOMEM: then it looks without having slept.
+        let slept = poll(&fds, None).map(drop);
+        let looked = lock(guarded).look();
+        if slept.and(looked).is_err() {
+            // Sockets that fail are readable all the time. Meanwhile each stamp looks, too.
+            let _ = poll(&fds[..1], Some(FAILING));
+        }
+    }
+}
+
+fn lock(guarded: &Mutex<Guarded>) -> MutexGuard<'_, Guarded> {
+    guarded.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long the thread leaves sockets alone that fail.
+const FAILING: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use manylane_net::transit::layout::control;
+    use manylane_net::transit::{Memory, Sizes, TransitMut};
+    use manylane_sync::rcu::Domain;
+    use manylane_sync::words::Words;
+
+    use super::*;
+    use crate::gate::Gate;
+    use manylane_io::namespace::Host;
+    use manylane_net::fib::Limits;
+
+    /// The attack: a filter appears while the mirror's thread is busy, or between its judgement and its stamp.
+    #[test]
+    fn a_change_revokes_the_lease_while_the_mirrors_thread_does_something_else() {
+        in_a_namespace(|guard, lease, doorbell| {
+            guard.stamp(100, 10);
+            assert_eq!(read(lease), [0, 0], "the gate has not been asked");
+            guard.judged(guard.look());
+            guard.stamp(100, 10);
+            assert_eq!(read(lease), [100, 10]);
+            doorbell.drain();
+            change();
+            poll(&[doorbell.as_fd()], None).expect("it is open");
+            assert_eq!(read(lease), [0, 0], "revoked by the guard's thread");
+            guard.stamp(200, 20);
+            assert_eq!(read(lease), [0, 0], "until the gate has judged");
+            guard.judged(guard.look());
+            guard.stamp(200, 20);
+            assert_eq!(read(lease), [200, 20]);
+        });
+    }
+
+    /// What is announced between the look and the judgement's end is another change.
+    #[test]
+    fn a_judgement_that_is_out_of_date_opens_nothing() {
+        in_a_namespace(|guard, lease, _| {
+            let before = guard.look();
+            change();
+            // Whichever thread reads the socket, the stamp is behind it.
+            guard.judged(before);
+            guard.stamp(100, 10);
+            assert_eq!(read(lease), [0, 0]);
+            assert!(guard.look() > before);
+        });
+    }
+
+    fn in_a_namespace(test: impl FnOnce(&Guard, &Words<u64>, &EventFd) + Send + 'static) {
+        let host = match Host::start("guard") {
+            Ok(host) => host,
+            Err(error) => return eprintln!("SKIPPED {error}"),
+        };
+        host.run(|| {
+            let memory = Memory::zeroed(&Sizes::for_routes(16, 16));
+            let words = memory.control.reader();
+            let mut tables = TransitMut::new(memory, Domain::new(1), &Limits::default());
+            let lease = tables.take_lease().expect("nothing else takes it");
+            let mut gate = Gate::open(Box::new(|_, _| Ok(Vec::new()))).expect("sockets are to be had");
+            let doorbell = Arc::new(EventFd::open().expect("eventfds are to be had"));
+            let guard = Guard::start(gate.take_changes(), lease, doorbell.clone());
+            test(&guard.expect("a thread is to be had"), &words, &doorbell);
+        });
+    }
+
+    /// A qdisc, announced as filters are.
+    fn change() {
+        let status = Command::new("tc").args(["qdisc", "add", "dev", "lo", "clsact"]).status();
+        assert!(status.is_ok_and(|status| status.success()));
+    }
+
+    fn read(words: &Words<u64>) -> [u64; 2] {
+        [words.load(control::LEASE), words.load(control::LEASE_TICKS)]
+    }
+}
