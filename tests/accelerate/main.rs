@@ -20,6 +20,7 @@ mod lease;
 mod mirror;
 mod missing;
 mod privileges;
+mod reload;
 mod rules;
 mod table;
 mod transit;

@@ -19,7 +19,7 @@
 //! | [`fatal`]       | detaches BPF programs first when the process crashes                  | - |
 //! | [`poll`](mod@poll) | sleeping until one of several descriptors is ready                 | - |
 //! | [`libpcap`]     | tcpdump's filter language, compiled                                   | - |
-//! | [`affinity`]    | the core that a thread runs on                                        | - |
+//! | [`affinity`]    | the core that a thread runs on, and its time slice                    | - |
 //! | [`wait`]        | how long the kernel makes packet sockets wait                         | `interface` |
 //!
 //! Every room may use the private helpers `syscall`, `auxiliary` and `chain`.

@@ -201,8 +201,7 @@ impl Accelerated {
 
     /// Waits until the mirror is as the kernel is: `show mirror --diff` has nothing to say.
     pub fn wait_for_no_difference(&self) {
-        let diff = || self.try_ask::<Vec<String>>("/v1/accelerate/mirror/diff");
-        until("the mirror is as the kernel", || match diff() {
+        until("the mirror is as the kernel", || match self.try_diff() {
             Ok(lines) if lines.is_empty() => Ok(()),
             Ok(lines) => Err(lines.join("\n")),
             // While the mirror reads all tables anew, its thread does not answer.
@@ -212,7 +211,12 @@ impl Accelerated {
 
     /// `show mirror --diff`.
     pub fn diff(&self) -> Vec<String> {
-        self.ask("/v1/accelerate/mirror/diff")
+        self.try_diff().unwrap_or_else(|error| panic!("{error}\n{}", self.said()))
+    }
+
+    /// The same where it may be refused.
+    pub fn try_diff(&self) -> Result<Vec<String>, ClientError> {
+        self.try_ask("/v1/accelerate/mirror/diff")
     }
 
     /// `show ledger`. While packets pass, its two sides are of two moments.

@@ -53,6 +53,9 @@ struct Counts {
     refused: u64,
     /// One bit for each number.
     arrived: Vec<u64>,
+    /// The same for those that arrived from an address that is not the first one's.
+    translated: Vec<u64>,
+    first_source: Option<IpAddr>,
     twice: u64,
     late: u64,
     /// One more than the highest number that arrived.
@@ -133,6 +136,14 @@ impl Steady {
     pub fn arrived(&self, numbers: Range<u64>) -> u64 {
         let counts = lock(&self.counts);
         numbers.filter(|number| is_set(&counts.arrived, *number)).count() as u64
+    }
+
+    /// The last of these numbers that has arrived as it was sent: not from another address than the first of all.
+    pub fn last_unchanged(&self, numbers: Range<u64>) -> Option<u64> {
+        let counts = lock(&self.counts);
+        let is_unchanged =
+            |number: &u64| is_set(&counts.arrived, *number) && !is_set(&counts.translated, *number);
+        numbers.rev().find(is_unchanged)
     }
 
     /// How many of these numbers have not.
@@ -230,6 +241,10 @@ impl Counts {
         }
         if word >= self.arrived.len() {
             self.arrived.resize(word + 1, 0);
+            self.translated.resize(word + 1, 0);
+        }
+        if *self.first_source.get_or_insert(from) != from {
+            self.translated[word] |= 1 << (number % 64);
         }
         if is_set(&self.arrived, number) {
             self.twice += 1;

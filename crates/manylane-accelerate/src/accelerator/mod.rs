@@ -43,8 +43,8 @@
 mod checksums;
 mod error;
 mod flows;
-mod lease;
 mod guard;
+mod lease;
 mod ledger;
 mod lock;
 mod log;

@@ -117,6 +117,8 @@ struct Todo {
     /// Programs may be missing on interfaces: from this place of the list on, which is gone through twice, once for
     /// ingress and once for drivers.
     attach: Option<usize>,
+    /// What has become of ports is to be said when programs have been attached.
+    log: bool,
     /// Links or settings have changed.
     ports: bool,
     /// Addresses have changed: by which of them a port's sources are judged.

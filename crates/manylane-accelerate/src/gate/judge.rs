@@ -282,7 +282,9 @@ fn programs(facts: &Facts, link: &Link) -> Vec<Reason> {
                 ),
                 match program.is_behind {
                     true => "it was attached behind ours, which moves behind it",
-                    false => "it runs before ours and stays: what it decides for good, ours does not see",
+                    false => {
+                        "it runs before ours and stays: what it decides for good, ours does not see"
+                    }
                 },
             )
             .concerning(Concerns::Ingress),

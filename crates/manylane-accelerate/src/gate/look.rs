@@ -179,7 +179,9 @@ impl Gate {
 fn egress_programs(link: &Link) -> io::Result<Vec<Program>> {
     let interface = Interface::read(&link.name).map_err(io::Error::other)?;
     let programs = programs::attached_egress(&interface)?.programs.into_iter();
-    Ok(programs.map(|(id, name)| Program { link: link.index, id, name, is_behind: false }).collect())
+    Ok(programs
+        .map(|(id, name)| Program { link: link.index, id, name, is_behind: false })
+        .collect())
 }
 
 /// Those that are not ours.

@@ -37,11 +37,24 @@ impl MuteProgram {
 
     /// Attaches the program to an interface of the calling thread's network namespace, before all other
     /// tcx programs: one that lets a frame pass would keep it from ours.
-    pub fn attach(mut self, interface: &Interface) -> Result<MuteLink, BpfError> {
+    pub fn attach(self, interface: &Interface) -> Result<MuteLink, BpfError> {
+        self.attach_in_order(interface, LinkOrder::first())
+    }
+
+    /// The same behind all others, where programs are attached by default: for tests of a program that was the last one.
+    pub fn attach_last(self, interface: &Interface) -> Result<MuteLink, BpfError> {
+        self.attach_in_order(interface, LinkOrder::last())
+    }
+
+    fn attach_in_order(
+        mut self,
+        interface: &Interface,
+        order: LinkOrder,
+    ) -> Result<MuteLink, BpfError> {
         let program = program(&mut self.0);
-        let first = TcAttachOptions::TcxOrder(LinkOrder::first());
+        let order = TcAttachOptions::TcxOrder(order);
         let id = program
-            .attach_with_options(&interface.name, TcAttachType::Ingress, first)
+            .attach_with_options(&interface.name, TcAttachType::Ingress, order)
             .map_err(|source| failed("attach", source))?;
         let link = program.take_link(id).map_err(|source| failed("attach", source))?;
         let link = FdLink::try_from(link).map_err(|source| failed("attach", source))?;

@@ -48,8 +48,8 @@ verdicts! {
         "forwarded by the program"
         "",
     1 Lapsed "lapsed"
-        "the lease on the tables had run out"
-        "The daemon is stopped or behind: see `manylane show mirror`.",
+        "the lease on the tables had run out, or a filter had changed"
+        "Few of them: manylane checked a change. Many: it is stopped or behind, see `manylane show mirror`.",
     2 NotForUs "not_for_us"
         "the destination MAC address is not this interface's"
         "Many of them are a switch that floods, or a promiscuous interface.",

@@ -52,9 +52,8 @@ impl Thread {
         self.ports.write(&mut self.mirror, self.tiers.driver());
         self.guard.judged(changes);
         self.stamp();
-        self.todo.attach = Some(0);
+        (self.todo.attach, self.todo.log) = (Some(0), true);
         self.attach_next();
-        self.log_changes();
     }
 
     /// Takes a program off an interface where it may not be, or puts one on where it is missing: the next place where
@@ -72,7 +71,9 @@ impl Thread {
             };
         }
         self.published.enter(before);
-        if done == Some(true) {
+        self.todo.log |= done == Some(true);
+        // In one piece, when all have had their turn.
+        if self.todo.attach.is_none() && std::mem::take(&mut self.todo.log) {
             self.log_changes();
         }
     }

@@ -131,7 +131,8 @@ fn what_does_not_keep_anything_is_said() {
             facts.kernel.netconf[0].rp_filter = Some(2); // The greater one, of all.
         }),
         (About::Programs, "program 7 (cil) is attached", None, |facts| {
-            facts.programs = vec![Program { link: ETH0, id: 7, name: "cil".into(), is_behind: false }];
+            facts.programs =
+                vec![Program { link: ETH0, id: 7, name: "cil".into(), is_behind: false }];
         }),
         (About::Programs, "XDP program 8 is on eth0", None, |facts| {
             facts.kernel.links[0].xdp = Some(8);

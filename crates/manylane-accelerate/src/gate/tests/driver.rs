@@ -51,7 +51,8 @@ fn what_would_be_skipped_or_not_seen_keeps_one_direction_out_of_the_driver() {
             facts.kernel.links[0].xdp = Some(8);
         }),
         ("program 7 (cil)", None, [false, true], |facts| {
-            facts.programs = vec![Program { link: ETH0, id: 7, name: "cil".into(), is_behind: false }];
+            facts.programs =
+                vec![Program { link: ETH0, id: 7, name: "cil".into(), is_behind: false }];
         }),
         ("rx-vlan-offload is on", Some("ethtool -K eth0 rxvlan off"), [false, true], |facts| {
             let offloads = Offloads { link: ETH0, gro: true, tso: true, takes_tags_off: true };
@@ -81,7 +82,8 @@ fn what_would_be_skipped_or_not_seen_keeps_one_direction_out_of_the_driver() {
             facts.egress_filters = vec![(ETH0, Filter { kind: "u32".into(), preference: 1 })];
         }),
         ("program 9 (cil)", None, [true, false], |facts| {
-            facts.egress_programs = vec![Program { link: ETH0, id: 9, name: "cil".into(), is_behind: false }];
+            facts.egress_programs =
+                vec![Program { link: ETH0, id: 9, name: "cil".into(), is_behind: false }];
         }),
         ("", None, [true, true], |facts| {
             facts.qdiscs = vec![Qdisc { link: ETH0, kind: "mq".into(), place: Place::Root }];
