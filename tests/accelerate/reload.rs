@@ -5,10 +5,10 @@
 //! | Attack                                              | Before                     | Now                          |
 //! |-----------------------------------------------------|----------------------------|------------------------------|
 //! | the rules are added while programs are attached     | passed for 22 to 179 ms    | the guard revokes the lease  |
-//! | the rules are added while the mirror is compared    | passed for up to 279 ms    | the same                     |
+//! | the rules are added while the mirror is compared    | passed for up to 279 ms    | the guard revokes the lease  |
 //! | a program is attached behind ours                   | saw no transit, for ever   | ours moves behind it         |
 //!
-//! The tests read no clock: datagrams have numbers, of which two thousand a second are sent in each family.
+//! The tests read no clock: datagrams have numbers, and two thousand a second are sent in each family.
 
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -208,7 +208,7 @@ impl Bed {
     }
 
     /// Adds the rules. For each stream, how many datagrams were sent after `nft` had returned until the listener heard of
-    /// it, and until the last one that passed as if there were no rules.
+    /// it, and until the last one that passed as if nothing had changed.
     fn put_on(&self, rules: Rules) -> [Round; 2] {
         self.listener.forget();
         self.nft(rules.script);
@@ -241,7 +241,7 @@ impl Bed {
 struct Round {
     /// Until a listener heard.
     heard: u64,
-    /// Until the last one that passed as if there were no rules.
+    /// Until the last one that passed as if nothing had changed.
     passed: u64,
 }
 
@@ -329,7 +329,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// Of each combination of tier, ports and rules, of which there are twelve.
+/// Of each of the twelve combinations of tier, ports and rules.
 const ROUNDS: u64 = 17;
 /// Datagrams in a tenth of a second.
 const GAP_MAX: u64 = 200;
@@ -337,5 +337,5 @@ const GAP_MAX: u64 = 200;
 const WATCHED: u64 = 200;
 /// What is sent before another thread runs: in some time slices of the scheduler.
 const ON_THEIR_WAY: u64 = 30;
-/// So many that comparing them takes long.
+/// Enough of them that comparing them takes long.
 const ROUTES: u32 = 20_000;

@@ -1,14 +1,14 @@
 //! The guard of the lease: a notification of a filter or a translation revokes the lease at once, whatever the mirror's
 //! thread does meanwhile.
 //!
-//! The mirror's thread attaches programs, asks the gate, and compares tables, each for many milliseconds and more where
+//! The mirror's thread attaches programs, lets the gate judge, and compares tables, each for many milliseconds and more where
 //! another process holds the kernel's locks. So another thread sleeps on the gate's sockets, and the lease's word is
 //! behind one lock with them:
 //!
 //! | thread        | holds the lock while it                                                                    |
 //! |---------------|--------------------------------------------------------------------------------------------|
 //! | guard         | reads the sockets; if something has changed, counts that and revokes the lease             |
-//! | mirror thread | does the same, and then stamps the lease if the gate has judged all changes counted so far  |
+//! | mirror thread | reads them, too, and then stamps the lease if the gate has judged all changes counted so far  |
 //!
 //! A stamp is therefore never written behind a change that the kernel has announced: the announcement is in a socket
 //! before the command that made the change returns, and whichever thread takes the lock next reads it there. What is
@@ -50,7 +50,7 @@ struct Guarded {
 }
 
 impl Guard {
-    /// Starts the thread. It rings `doorbell` when something has changed.
+    /// Starts the thread, which rings `doorbell` when something has changed.
     pub fn start(changes: Changes, lease: LeaseMut, doorbell: Arc<EventFd>) -> io::Result<Guard> {
         let fds = changes.fds().into_iter().map(|fd| fd.try_clone_to_owned());
         let fds = fds.collect::<io::Result<Vec<OwnedFd>>>()?;
@@ -63,8 +63,8 @@ impl Guard {
         Ok(Guard { guarded, end, thread: Some(thread) })
     }
 
-    /// Looks whether something has changed. Returns how many looks have found a change: what to say to
-    /// [`judged`](Guard::judged) when the gate is asked after this.
+    /// Looks whether something has changed. Returns how many looks have found a change, for
+    /// [`judged`](Guard::judged) when the gate has judged after this look.
     pub fn look(&self) -> u64 {
         let mut guarded = lock(&self.guarded);
         // A socket that fails is a change at each look.
@@ -72,7 +72,7 @@ impl Guard {
         guarded.heard
     }
 
-    /// The gate was asked after this number was looked up, and what it said has been carried out.
+    /// The gate judged after the look that returned this number, and the ports are as it said.
     pub fn judged(&self, heard: u64) {
         lock(&self.guarded).judged = Some(heard);
     }
