@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use manylane_io::netlink::{Netlink, Statistics};
 use manylane_net::transit::Transit;
@@ -354,7 +354,7 @@ impl Accelerated for Published {
     }
 
     fn diff(&self) -> Result<Vec<String>, AskError> {
-        self.questions.ask(|thread| thread.diff())?.map_err(|error| {
+        self.questions.ask_within(DIFF_PATIENCE, |thread| thread.diff())?.map_err(|error| {
             AskError::Silent(ApiError {
                 error: format!("the kernel's routing cannot be read: {error}"),
                 help: "try again; if it stays so, compare `ip route` with `manylane show routes`"
@@ -416,3 +416,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // What is behind these locks is whole between any two instructions that can panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// A comparison of a million routes takes seconds, and a multiple of that on a machine that is busy.
+const DIFF_PATIENCE: Duration = Duration::from_secs(60);

@@ -34,15 +34,28 @@ impl<B> Questions<B> {
         &self,
         question: impl FnOnce(&mut B) -> T + Send + 'static,
     ) -> Result<T, AskError> {
+        self.ask_within(PATIENCE, question)
+    }
+
+    /// Asks, and waits for an answer that may take up to `patience`.
+    pub fn ask_within<T: Send + 'static>(
+        &self,
+        patience: Duration,
+        question: impl FnOnce(&mut B) -> T + Send + 'static,
+    ) -> Result<T, AskError> {
         let (answer, answered) = sync_channel(1);
+        let waits = Arc::new(());
+        let is_awaited = Arc::downgrade(&waits);
         let job: Job<B> = Box::new(move |thread| {
-            // The asking thread may have given up.
-            let _ = answer.send(question(thread));
+            // Otherwise questions that were given up would keep the thread from those that are not.
+            if is_awaited.strong_count() > 0 {
+                let _ = answer.send(question(thread));
+            }
         });
         let sent = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).send(job);
         sent.map_err(|_| silent("has ended"))?;
         self.doorbell.wake();
-        answered.recv_timeout(PATIENCE).map_err(|error| match error {
+        answered.recv_timeout(patience).map_err(|error| match error {
             RecvTimeoutError::Timeout => silent("does not answer"),
             RecvTimeoutError::Disconnected => silent("has ended"),
         })
@@ -71,6 +84,18 @@ const PATIENCE: Duration = Duration::from_secs(8);
 mod tests {
     use super::*;
     use std::thread;
+
+    /// A thread that is slower than the patience of a client that tries again and again.
+    #[test]
+    fn a_question_that_was_given_up_is_not_answered() {
+        let doorbell = Arc::new(EventFd::open().expect("eventfds are to be had"));
+        let (questions, end) = question_queue::<u32>(doorbell);
+        let given_up = questions.ask_within(Duration::ZERO, |number| *number += 1);
+        assert!(given_up.is_err());
+        let mut answered = 0;
+        (end.take().expect("it is in the queue"))(&mut answered);
+        assert_eq!(answered, 0, "nothing was done for it");
+    }
 
     #[test]
     fn a_question_is_answered_by_the_thread() {
