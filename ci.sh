@@ -30,9 +30,10 @@ first=(fmt build)
 # that build in folders of their own, while the scenarios, which `build` built, start.
 router=(netns io docs deb)
 accelerator=(accelerate bench-smoke)
-protocols=(loom counted prose site)
+protocols=(loom counted prose site dependencies)
 checks=(fuzz-smoke clippy differential doc bpf test)
-steps=("${first[@]}" "${router[@]}" "${accelerator[@]}" "${protocols[@]}" "${checks[@]}")
+# The one step outside of a run of all needs a git repository on github.com.
+steps=("${first[@]}" "${router[@]}" "${accelerator[@]}" "${protocols[@]}" "${checks[@]}" advisories)
 # The crates whose integration tests need the kernel, by names in the words of jq.
 kernel_crates='(.name | test("^manylane-(io|accelerate|lab)$"))'
 packages="iperf3 curl iputils-ping iproute2 procps nftables iptables frr bird2 tcpdump tshark libpcap0.8 ethtool jq
@@ -180,6 +181,16 @@ step_docs() {
 # The documentation builds as a site, without a link or an anchor that leads nowhere.
 step_site() {
     docs/site.sh
+}
+
+# The dependencies have licences that we may use, come from crates.io, and no two are versions of one crate.
+step_dependencies() {
+    tests/dependencies.sh
+}
+
+# No advisory is open against a dependency.
+step_advisories() {
+    tests/dependencies.sh advisories
 }
 
 # The benches run, tiny, and a machine can read what they print. `scale` fails when workers write lines that they
