@@ -222,6 +222,11 @@ fn sockets() {
             ["4096 bytes", "100 are left"],
             "raise `memory_max` in [sockets]"
         )],
+        UserMemory: [(
+            UserMemory { user: 1000, wanted: 4096, left: 100 },
+            ["user 1000", "4096 bytes", "100 left"],
+            "raise `per_user_memory_max` in [sockets]"
+        )],
         Ring: [(Ring(RingError::Blocks(0)), ["0 blocks"], "take ")],
         NoSuchPort: [(NoSuchPort(PortId(7)), ["port 7"], "`manylane show ports` lists")],
         Busy: [(Busy, ["too many bindings"], "try again")],

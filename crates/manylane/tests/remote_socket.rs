@@ -24,6 +24,10 @@ use rustix::net::{
     SocketType, connect, recv, sendmsg, socket_with,
 };
 
+/// What a member of `manylane-capture` tried against the daemon.
+#[path = "remote_socket/hostile.rs"]
+mod hostile;
+
 /// One port receives IPv4, the other IPv6: after each `bind`, no packet is of another port or protocol than
 /// was bound to last.
 #[test]
@@ -325,8 +329,9 @@ fn a_killed_reader_leaves_nothing() {
 /// Each bound refuses with its own words, and what was refused takes nothing.
 #[test]
 fn bounds_are_refused() {
-    let rig =
-        Rig::start("bounds", 100, "[sockets]\nmax = 4\nper_user_max = 2\nmemory_max = 2097152\n");
+    let bounds = "[sockets]\nmax = 4\nper_user_max = 2\nmemory_max = 2097152\n\
+                  per_user_memory_max = 1048576\n";
+    let rig = Rig::start("bounds", 100, bounds);
     let large = Options {
         ring: RingConfig { block_size: 1 << 20, blocks: 4, ..RING },
         ..Options::default()

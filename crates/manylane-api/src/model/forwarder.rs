@@ -635,10 +635,12 @@ pub struct SocketsStatus {
     pub max: u32,
     /// Most that a user may have in other processes; root may have more.
     pub per_user_max: u32,
-    /// Bytes of all rings.
+    /// Bytes of all rings, those of closed sockets included until their memory is free.
     pub memory_bytes: u64,
     /// Most that they may have.
     pub memory_max: u64,
+    /// Most that the rings of one user may have in other processes; root's may have more.
+    pub per_user_memory_max: u64,
 }
 
 /// A packet socket. Counters begin when the socket opens.

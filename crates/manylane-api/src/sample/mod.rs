@@ -373,6 +373,7 @@ impl Source for Sample {
             per_user_max: 64,
             memory_bytes: 532_480,
             memory_max: 1 << 30,
+            per_user_memory_max: 1 << 29,
         }
     }
 

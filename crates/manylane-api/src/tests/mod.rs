@@ -116,7 +116,10 @@ fn the_json_has_stable_names() {
     );
 
     let sockets = Sample.sockets();
-    assert_eq!(keys(&sockets), "sockets max per_user_max memory_bytes memory_max");
+    assert_eq!(
+        keys(&sockets),
+        "sockets max per_user_max memory_bytes memory_max per_user_memory_max"
+    );
     assert_eq!(
         keys(&sockets.sockets[0]),
         "socket protocol points filter_len snap ring_bytes packets bytes lost clamped stale contended"

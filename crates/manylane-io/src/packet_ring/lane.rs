@@ -153,6 +153,12 @@ impl Lane {
         blocks::sleeps(self.blocks.statuses().memory().word(SLEEPS))
     }
 
+    /// Frees the pages of the ring's memfd when the last of its lanes is dropped, though another process has the memfd.
+    /// Whatever that process touches afterwards are pages of its own: the kernel charges them to it.
+    pub fn free_pages_at_end(&self) {
+        self.blocks.statuses().memory().free_pages_at_end();
+    }
+
     /// The number of blocks published since the lane was created.
     pub fn published(&self) -> u64 {
         self.blocks.published()

@@ -6,6 +6,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use manylane_sync::blocks::Statuses;
+use manylane_sync::counters::SharedLevel;
 use manylane_sync::primitive::foreign::AtomicU64;
 
 use super::RingError;
@@ -24,6 +25,8 @@ use crate::syscall::check;
 pub(super) struct Memory {
     base: NonNull<u8>,
     layout: Layout,
+    /// Whether `Drop` also frees the pages of the memfd.
+    frees_pages: SharedLevel,
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread.
@@ -69,7 +72,8 @@ impl Memory {
         let outer = NonNull::new(outer.cast()).expect("the kernel maps nothing at address 0");
         // SAFETY: inside what was just mapped.
         let base = unsafe { outer.add(PAGE) };
-        let memory = Memory { base, layout }; // From here on `Drop` unmaps.
+        let frees_pages = SharedLevel::default();
+        let memory = Memory { base, layout, frees_pages }; // From here on `Drop` unmaps.
         // SAFETY: it replaces part of what was just mapped, to which no pointer exists yet.
         let inner = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -84,6 +88,12 @@ impl Memory {
 
     pub fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// When the last lane is dropped, the pages of the memfd are freed, too, whoever else has the memfd: it is empty
+    /// then, and reads as zeroes.
+    pub fn free_pages_at_end(&self) {
+        self.frees_pages.set(1);
     }
 
     /// The start of the bytes that are written once, before another thread or process has access.
@@ -106,6 +116,15 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        if self.frees_pages.load() != 0 {
+            // SAFETY: the mapping is ours, and whoever still reads it by another one reads whole words that it does
+            // not trust (madvise(2); invariant 3).
+            let freed = unsafe {
+                libc::madvise(self.base.as_ptr().cast(), self.layout.len(), libc::MADV_REMOVE)
+            };
+            // It is refused to mappings that are locked, private or sealed against writing, and this is none of them.
+            debug_assert!(freed == 0, "{}", io::Error::last_os_error());
+        }
         // SAFETY: `map` made exactly these mappings, and each holder of a pointer into them holds `self`.
         unsafe {
             let outer = self.base.sub(PAGE);

@@ -47,7 +47,12 @@ fn the_router_example_sets_every_key_of_a_router() {
         receivers: Vec::new(),
     };
     assert_eq!(config.steering, steering);
-    let sockets = SocketLimits { max: 1024, per_user_max: 64, memory_max: 1 << 30 };
+    let sockets = SocketLimits {
+        max: 1024,
+        per_user_max: 64,
+        memory_max: 1 << 30,
+        per_user_memory_max: 1 << 29,
+    };
     assert_eq!(config.sockets, sockets);
     assert_eq!(config.icmp, Icmp { errors_per_second: 1000, errors_burst: 50, redirects: false });
     let neighbour = Neighbour {

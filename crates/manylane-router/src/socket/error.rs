@@ -31,6 +31,19 @@ pub enum SocketError {
         /// Bytes that are left.
         left: u64,
     },
+    /// A user's rings would take more memory than `per_user_memory_max` in `[sockets]` allows.
+    #[error(
+        "the ring would take {wanted} bytes and user {user} has {left} left; request less, close a socket, or raise \
+         `per_user_memory_max` in [sockets]"
+    )]
+    UserMemory {
+        /// The user.
+        user: u32,
+        /// Bytes of the requested ring.
+        wanted: u64,
+        /// Bytes that are left.
+        left: u64,
+    },
     /// The system gave no memory for a ring, or a ring cannot have this form.
     #[error("{0}")]
     Ring(#[source] RingError),

@@ -76,6 +76,8 @@ struct Control {
     /// other socket's.
     spare: VecDeque<Ring>,
     registry: Registry,
+    /// Bytes of the rings of each user that the bounds are for.
+    users: BTreeMap<u32, Arc<SharedCount>>,
     injector: Injector,
     epoch: WordsMut<u64>,
     epoch_at: Option<Duration>,
@@ -121,6 +123,7 @@ impl Sockets {
                 groups: BTreeMap::new(),
                 spare: VecDeque::new(),
                 registry: Registry::default(),
+                users: BTreeMap::new(),
                 injector,
                 epoch,
                 epoch_at: None,

@@ -55,7 +55,7 @@ pub struct Member {
 
 /// A socket's lanes, one for each worker, and how its reader is woken.
 pub struct Lanes {
-    /// By worker.
+    /// By worker. First: its memory is freed before `charge` is dropped.
     pub of: Box<[Arc<Lane>]>,
     /// Wakes the reader.
     pub bell: Bell,
@@ -85,6 +85,12 @@ impl Lanes {
         }
     }
 
+    /// Frees the ring's pages with it, also where another process holds them: see [`Lane::free_pages_at_end`]. The
+    /// bytes count until then, because the lanes are dropped before the charge.
+    pub fn free_pages_at_end(&self) {
+        self.of.iter().for_each(|lane| lane.free_pages_at_end());
+    }
+
     /// What its workers have counted since it was made, how often one found its lane taken by another, and how
     /// many blocks its reader did not show.
     pub fn counted(&self) -> (Totals, u64, u64) {
@@ -108,18 +114,22 @@ impl fmt::Debug for Lanes {
     }
 }
 
-/// Bytes of memory that count for all rings while it lives.
+/// Bytes of memory that count while it lives: for all rings, and for those of one user.
 #[derive(Debug)]
 pub struct Charge {
     bytes: u64,
     all: Arc<SharedCount>,
+    user: Option<Arc<SharedCount>>,
 }
 
 impl Charge {
-    /// Counts `bytes` among `all` until it is dropped.
-    pub fn new(bytes: u64, all: &Arc<SharedCount>) -> Charge {
+    /// Counts `bytes` among `all`, and those of a user, until it is dropped.
+    pub fn new(bytes: u64, all: &Arc<SharedCount>, user: Option<&Arc<SharedCount>>) -> Charge {
         all.add(bytes);
-        Charge { bytes, all: all.clone() }
+        if let Some(user) = user {
+            user.add(bytes);
+        }
+        Charge { bytes, all: all.clone(), user: user.cloned() }
     }
 
     /// The bytes it counts.
@@ -131,6 +141,9 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         self.all.sub(self.bytes);
+        if let Some(user) = &self.user {
+            user.sub(self.bytes);
+        }
     }
 }
 

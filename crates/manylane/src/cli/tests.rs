@@ -185,7 +185,7 @@ fn squeezed(text: &str) -> String {
 fn an_empty_table_says_so() {
     assert_eq!(
         tables::sockets(&Default::default()),
-        "No packet sockets.\n\n0 sockets of 0 (0 for a user), rings of 0 B of 0 B.\n"
+        "No packet sockets.\n\n0 sockets of 0 (0 for a user), rings of 0 B of 0 B (0 B for a user).\n"
     );
     assert_eq!(tables::ports(&[]), "No ports.\n");
     assert_eq!(tables::workers(&[]), "No workers.\n");
@@ -439,5 +439,5 @@ Socket    Ring    Packets    Bytes  Lost  Cut  Stale  Contended
      0  266 kB  1,234,567  79.0 MB     0    0      0          0
      3  266 kB  1,234,567  79.0 MB    17    0      2          0
 
-2 sockets of 1,024 (64 for a user), rings of 532 kB of 1.07 GB.
+2 sockets of 1,024 (64 for a user), rings of 532 kB of 1.07 GB (537 MB for a user).
 ";

@@ -40,14 +40,16 @@ pub(crate) fn sockets(status: &SocketsStatus) -> String {
             format!("{wants}\n{}", lay_out(&titles, given))
         }
     };
-    let SocketsStatus { sockets, max, per_user_max, memory_bytes, memory_max } = status;
+    let SocketsStatus { sockets, max, per_user_max, memory_bytes, memory_max, per_user_memory_max } =
+        status;
     format!(
-        "{tables}\n{} of {} ({} for a user), rings of {} of {}.\n",
+        "{tables}\n{} of {} ({} for a user), rings of {} of {} ({} for a user).\n",
         plural(sockets.len(), "socket"),
         count(u64::from(*max)),
         count(u64::from(*per_user_max)),
         bytes(*memory_bytes),
         bytes(*memory_max),
+        bytes(*per_user_memory_max),
     )
 }
 

@@ -127,8 +127,11 @@ const SOCKETS: &[Key] = &[
         "Packet sockets and captures in all."),
     key("per_user_max", Number(1, 65_536, "sockets"), "64", "64",
         "Those of one user of other processes, but root."),
-    key("memory_max", Number(1 << 20, 1 << 40, "bytes"), "1073741824", "1073741824",
+    key("memory_max", Number(1 << 20, 1 << 40, "bytes"),
+        "a sixteenth of the machine's memory, at least 67108864", "1073741824",
         "Memory of all their rings."),
+    key("per_user_memory_max", Number(1 << 20, 1 << 40, "bytes"), "half of `memory_max`", "268435456",
+        "Memory of the rings of one user of other processes, but root."),
 ];
 
 #[rustfmt::skip]

@@ -9,7 +9,8 @@ use manylane_client::message::{Counts, names_of};
 
 impl Status {
     pub(super) fn all_sockets(&self) -> SocketsStatus {
-        let SocketLimits { max, per_user_max, memory_max } = self.sockets.limits();
+        let SocketLimits { max, per_user_max, memory_max, per_user_memory_max } =
+            self.sockets.limits();
         let name = |port: PortId| self.ports[port.index()].name.clone();
         let shown = |socket: &OpenSocket| {
             let Counts { packets, bytes, lost, clamped, contended } = socket.counts;
@@ -43,6 +44,7 @@ impl Status {
             per_user_max,
             memory_bytes: self.sockets.memory(),
             memory_max,
+            per_user_memory_max,
         }
     }
 }

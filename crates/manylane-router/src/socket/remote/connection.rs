@@ -126,9 +126,11 @@ impl Connection {
         Arc::downgrade(&self.life)
     }
 
-    /// Closes the socket; what may be dropped later, elsewhere, is given.
+    /// Closes the socket; what may be dropped later, elsewhere, is given. A process that has kept the ring's memfd, or a
+    /// mapping of it, keeps none of its pages once workers have let go of the ring.
     pub fn close(self) -> Option<Arc<Lanes>> {
         let lanes = self.open?.endpoint.lanes().clone();
+        lanes.free_pages_at_end();
         (lanes.charge.bytes() > AT_ONCE).then_some(lanes)
     }
 
@@ -243,7 +245,7 @@ impl Opened {
         epoll::add(&bell, &event, epoll::EventData::new_u64(0), edges).map_err(system)?;
         let (lanes, memfd) = match ring {
             Some(ring) => ring,
-            None => desk.sockets.make_shared(&open.ring(), &desk.bell).map_err(refuse)?,
+            None => desk.sockets.make_shared(owner, &open.ring(), &desk.bell).map_err(refuse)?,
         };
         let opened = desk.sockets.endpoint(owner, lanes, protocol::NONE);
         let (mut endpoint, _) = opened.map_err(refuse)?;
@@ -382,7 +384,7 @@ fn bad(error: String) -> Refusal {
 fn refuse(error: SocketError) -> Refusal {
     let kind = match &error {
         SocketError::TooMany { .. } => Kind::TooMany,
-        SocketError::Memory { .. } => Kind::Memory,
+        SocketError::Memory { .. } | SocketError::UserMemory { .. } => Kind::Memory,
         SocketError::Wake(_) | SocketError::Ring(RingError::Refused { .. }) => Kind::System,
         SocketError::Ring(_) => Kind::Ring,
         SocketError::NoSuchPort(_) => Kind::NoSuchPort,

@@ -11,7 +11,7 @@ use manylane_io::eventfd::EventFd;
 use manylane_io::packet_ring::RingConfig;
 use manylane_sync::doorbell::{Doorbell, Wake};
 
-use crate::socket::{SocketError, Sockets};
+use crate::socket::{Owner, SocketError, Sockets};
 use manylane_worker::hooks::Lanes;
 
 /// A ring, and its memfd.
@@ -29,7 +29,7 @@ pub(super) struct Maker {
 
 enum Job {
     /// For a connection, as long as it is there.
-    Make(u64, RingConfig, Weak<()>),
+    Make(u64, Owner, RingConfig, Weak<()>),
     Drop(Arc<Lanes>),
 }
 
@@ -43,10 +43,10 @@ impl Maker {
         let body = move || {
             for job in asked {
                 match job {
-                    Job::Make(_, _, life) if life.strong_count() == 0 => {}
-                    Job::Make(whose, config, _) => {
+                    Job::Make(.., life) if life.strong_count() == 0 => {}
+                    Job::Make(whose, owner, config, _) => {
                         // The serving thread stops taking rings only when the daemon stops.
-                        let _ = give.send((whose, sockets.make_shared(&config, &bell)));
+                        let _ = give.send((whose, sockets.make_shared(owner, &config, &bell)));
                         raise.wake();
                     }
                     Job::Drop(lanes) => drop(lanes),
@@ -58,8 +58,8 @@ impl Maker {
     }
 
     /// Begins to make a ring.
-    pub fn make(&mut self, whose: u64, config: RingConfig, life: Weak<()>) {
-        self.ask(Job::Make(whose, config, life));
+    pub fn make(&mut self, whose: u64, owner: Owner, config: RingConfig, life: Weak<()>) {
+        self.ask(Job::Make(whose, owner, config, life));
     }
 
     /// Gives its memory back, if no other thread has it.

@@ -258,7 +258,7 @@ impl Server {
                 // One request at a time: the next waits in the connection.
                 self.watch(place, epoll::EventFlags::empty());
                 let one = self.connections[place].as_ref().expect("it has just asked");
-                self.maker.make(one.number, config, one.life());
+                self.maker.make(one.number, one.owner, config, one.life());
             }
             Next::HangUp => self.hang_up(place),
         }

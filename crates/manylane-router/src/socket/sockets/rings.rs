@@ -9,8 +9,9 @@ use manylane_sync::counters::SharedCount;
 use manylane_sync::doorbell::Doorbell;
 use manylane_worker::hooks::{Bell, Charge, Lanes};
 
-use super::Sockets;
-use crate::socket::{RING, SocketError};
+use super::{Control, Sockets};
+use crate::config::SocketLimits;
+use crate::socket::{Owner, RING, SocketError};
 
 /// What sockets in process are read by.
 pub(in crate::socket) struct Ring {
@@ -22,10 +23,11 @@ impl Sockets {
     /// A ring of a socket in another process, and its memfd. A thread that sleeps by `bell` wakes the reader.
     pub(in crate::socket) fn make_shared(
         &self,
+        owner: Owner,
         config: &RingConfig,
         bell: &Arc<Doorbell<EventFd>>,
     ) -> Result<(Arc<Lanes>, OwnedFd), SocketError> {
-        let charge = self.charge(self.ring_bytes(config)?)?;
+        let charge = self.charge(owner, self.ring_bytes(config)?)?;
         let (memfd, of) =
             create_shared(config, self.0.workers as u32).map_err(SocketError::Ring)?;
         let (bell, stale) = (Bell::Thread(bell.clone()), SharedCount::default());
@@ -35,7 +37,8 @@ impl Sockets {
     /// Lanes of `config`, one for each worker, whose reading end is in this process.
     pub(in crate::socket) fn make_ring(&self, config: RingConfig) -> Result<Ring, SocketError> {
         let workers = self.0.workers as u32;
-        let charge = self.charge(config.bytes(workers).map_err(SocketError::Ring)?)?;
+        let charge =
+            self.charge(Owner::Daemon, config.bytes(workers).map_err(SocketError::Ring)?)?;
         let (of, readers) = lanes(&config, workers).map_err(SocketError::Ring)?;
         let bell = Bell::Reader(EventFd::open().map_err(SocketError::Wake)?);
         Ok(Ring {
@@ -49,10 +52,21 @@ impl Sockets {
         config.bytes(self.0.workers as u32).map_err(SocketError::Ring)
     }
 
-    /// Takes `bytes` from what rings may have, until the charge is dropped.
-    pub(in crate::socket) fn charge(&self, bytes: u64) -> Result<Charge, SocketError> {
-        let max = self.0.limits.memory_max;
-        let charge = Charge::new(bytes, &self.0.memory);
+    /// Takes `bytes` from what rings may have, and those of a user, until the charge is dropped.
+    pub(in crate::socket) fn charge(
+        &self,
+        owner: Owner,
+        bytes: u64,
+    ) -> Result<Charge, SocketError> {
+        let SocketLimits { memory_max: max, per_user_memory_max: own_max, .. } = self.0.limits;
+        let own = owner.bounded_user().map(|user| (user, self.lock().memory_of(user)));
+        let charge = Charge::new(bytes, &self.0.memory, own.as_ref().map(|(_, own)| own));
+        if let Some((user, own)) = own
+            && own.load() > own_max
+        {
+            let left = own_max.saturating_sub(own.load() - bytes);
+            return Err(SocketError::UserMemory { user, wanted: bytes, left });
+        }
         if self.0.memory.load() > max {
             // Spare rings give way.
             let spare = std::mem::take(&mut self.lock().spare);
@@ -100,6 +114,14 @@ impl Sockets {
         if spare {
             self.lock().spare.push_back(ring);
         }
+    }
+}
+
+impl Control {
+    /// The bytes of a user's rings. Users without a ring are forgotten.
+    fn memory_of(&mut self, user: u32) -> Arc<SharedCount> {
+        self.users.retain(|_, bytes| Arc::strong_count(bytes) > 1);
+        self.users.entry(user).or_default().clone()
     }
 }
 
