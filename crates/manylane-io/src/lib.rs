@@ -11,6 +11,7 @@
 //! | [`namespace`]   | anonymous network namespaces, one per thread                          | `affinity` |
 //! | [`station`]     | single frames on a link, for labs                                     | `netlink` |
 //! | [`privilege`]   | root given up, except for what a daemon needs                          | - |
+//! | [`rights`]      | whether a Unix socket takes descriptors                               | - |
 //! | [`service`]     | notifications to a service manager (sd_notify(3))                     | - |
 //! | [`syscall`]     | from the C convention to `io::Result`                                 | - |
 //! | [`sysctl`]      | kernel settings under `/proc/sys`                                     | - |
@@ -48,6 +49,7 @@ pub mod packet_ring;
 pub mod poll;
 pub mod port;
 pub mod privilege;
+pub mod rights;
 pub mod service;
 pub mod station;
 pub mod syscall;

@@ -87,6 +87,7 @@ use crate::gate::{self, Bypass, Gate, Standing, Tier};
 use manylane_api::accelerate::{Accelerated, AcceleratedLedger};
 use manylane_api::{Doors, Listen, Socket};
 use manylane_io::privilege::Privileges;
+use manylane_io::rights::pass_rights;
 use published::Published;
 use serve::ApiThread;
 
@@ -254,6 +255,8 @@ impl Accelerator {
         let locks = locks.map_err(AccelerateError::InterfaceLock)?;
         let socket = options.socket.as_deref().map(Socket::bind).transpose();
         let socket = socket.map_err(AccelerateError::Api)?;
+        // Older kernels do not know it.
+        let _ = socket.as_ref().map(|socket| pass_rights(socket, false));
         let door = options.listen.open().map_err(AccelerateError::Listen)?;
         if let Some(address) = door.as_ref().and_then(|door| door.address().ok())
             && options.speaks

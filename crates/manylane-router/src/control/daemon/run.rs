@@ -11,6 +11,7 @@ use crate::control::open::silenced_addresses;
 use crate::socket::remote::Listener;
 use manylane_api::{self as api, Doors, Socket, Source};
 use manylane_io::privilege::{Privileges, lacking_to_open};
+use manylane_io::rights::pass_rights;
 use manylane_io::service::{Look, Service};
 
 /// `manylane run`: forwards until SIGINT or SIGTERM.
@@ -26,6 +27,7 @@ pub fn run(
     // Before any port is opened: a second daemon must not disturb the first one's.
     config.socket = socket.to_owned();
     let socket = Socket::bind(socket).map_err(StartError::Api)?;
+    let _ = pass_rights(&socket, false); // Older kernels do not know it.
     silenced_addresses(&config).iter().for_each(|silenced| say(&format!("warning: {silenced}")));
     let door = config.listen.open().map_err(StartError::Listen)?;
     let captures = Listener::bind(socket.path()).map_err(StartError::Api)?;

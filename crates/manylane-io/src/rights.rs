@@ -1,0 +1,42 @@
+//! Whether a Unix socket takes descriptors of other processes (`SCM_RIGHTS` in unix(7)).
+//!
+//! The process that received a descriptor closes it, read or not, and to close some descriptors takes as long as the sender
+//! likes: a TCP socket with `SO_LINGER` waits for its peer.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use crate::syscall::check;
+
+/// `SO_PASSRIGHTS`, of Linux 6.16.
+const SO_PASSRIGHTS: libc::c_int = 83;
+
+/// Says whether processes may pass descriptors by this socket, and by what it accepts: to those that may not, the kernel
+/// refuses the message (`EPERM`). Kernels before 6.16 always let them, and say `ENOPROTOOPT` here.
+pub fn pass_rights(socket: impl AsFd, pass: bool) -> io::Result<()> {
+    let value = libc::c_int::from(pass);
+    let len = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: setsockopt(2) reads the integer, of the given length.
+    check(unsafe {
+        let fd = socket.as_fd().as_raw_fd();
+        libc::setsockopt(fd, libc::SOL_SOCKET, SO_PASSRIGHTS, (&raw const value).cast(), len)
+    })
+    .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_kernel_knows_the_option_or_says_that_it_does_not() {
+        let path = std::env::temp_dir().join(format!("manylane-rights-{}", std::process::id()));
+        let socket = UnixListener::bind(&path).expect("nobody else has this name");
+        std::fs::remove_file(&path).expect("it is ours");
+        match pass_rights(&socket, false) {
+            Ok(()) => pass_rights(&socket, true).expect("it was known before"),
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOPROTOOPT), "{error}"),
+        }
+    }
+}
