@@ -19,8 +19,8 @@ use rustix::net::{
 use super::{Options, RemoteError};
 use crate::error::PATIENCE;
 use crate::message::{
-    ANSWER_MAX, Answer, Bind, Counts, Join, Open, Port, REQUEST_MAX, Request, Set, names_of,
-    tuples_of,
+    ANSWER_MAX, Answer, Bind, Counts, Join, Open, Port, REQUEST_MAX, Refusal, Request, Set,
+    names_of, tuples_of,
 };
 use manylane_frame::vocabulary::Points;
 use manylane_io::packet_ring::Fanout;
@@ -37,6 +37,8 @@ pub struct Connection {
     pub(super) stale: u64,
     /// A late answer may still arrive, which no call waits for.
     is_silent: bool,
+    /// Why the daemon hung up, if it said so.
+    reason: Option<Refusal>,
     answer: Vec<u8>,
 }
 
@@ -66,6 +68,7 @@ impl Connection {
             generation: Generation(0),
             stale: 0,
             is_silent: false,
+            reason: None,
             answer: vec![0; ANSWER_MAX],
         };
         let open = Open {
@@ -160,9 +163,18 @@ impl Connection {
         self.generation
     }
 
-    /// The daemon has hung up.
-    pub(super) fn gone(&self) -> RemoteError {
-        RemoteError::Gone { path: self.path.clone() }
+    /// The daemon has hung up, and may have said why.
+    pub(super) fn gone(&mut self) -> RemoteError {
+        if self.reason.is_none()
+            && let Ok((len, _)) = self.receive()
+            && let Ok(Answer::Refused(refusal)) = serde_json::from_slice(&self.answer[..len])
+        {
+            self.reason = Some(refusal);
+        }
+        match &self.reason {
+            Some(reason) => RemoteError::Refused(reason.clone()),
+            None => RemoteError::Gone { path: self.path.clone() },
+        }
     }
 
     /// The connection itself: at its end it is hung up on.

@@ -199,6 +199,11 @@ pub enum Kind {
     NotBound,
     /// No packet is so long, or so short.
     Length,
+    /// It costs workers more than its user, or all together, may: its filter, or its share of a worker's time. In the
+    /// second case the daemon closes the socket, and nobody has asked.
+    Cost,
+    /// The configuration does not allow it.
+    Forbidden,
     /// One that a later daemon has.
     #[serde(other)]
     Unknown,

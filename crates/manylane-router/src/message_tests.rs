@@ -227,6 +227,22 @@ fn sockets() {
             ["user 1000", "4096 bytes", "100 left"],
             "raise `per_user_memory_max` in [sockets]"
         )],
+        Filters: [(
+            Filters { wanted: 4096, left: 100 },
+            ["4096 instructions", "100 are left"],
+            "raise `filter_max` in [sockets]"
+        )],
+        UserFilters: [(
+            UserFilters { user: 1000, wanted: 4096, left: 100 },
+            ["user 1000", "4096 instructions", "100 left"],
+            "raise `per_user_filter_max` in [sockets]"
+        )],
+        Time: [(
+            Time { worker: 2, percent: 83, max: 50 },
+            ["83 %", "worker 2", "allows 50 %"],
+            "raise `time_max`"
+        )],
+        MayNotSend: [(MayNotSend, ["may not send"], "set `send = true` in [sockets]")],
         Ring: [(Ring(RingError::Blocks(0)), ["0 blocks"], "take ")],
         NoSuchPort: [(NoSuchPort(PortId(7)), ["port 7"], "`manylane show ports` lists")],
         Busy: [(Busy, ["too many bindings"], "try again")],

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs, process, thread};
@@ -113,7 +112,7 @@ fn filter_snap_and_points_change_at_once() {
 /// What is sent by one socket is seen by another where it is transmitted.
 #[test]
 fn what_is_sent_is_transmitted_as_it_is() {
-    let rig = Rig::start("send", 100, "");
+    let rig = Rig::start("send", 100, "[sockets]\nsend = true\n");
     let sees = Options { protocol: 0x88b5, points: Points::TRANSMIT, ..Options::default() };
     let (mut sees, mut sends) = (rig.open(&sees), rig.open(&Options::default()));
     assert_eq!(kind(sends.send(&[0; 60])), Kind::NotBound);
@@ -316,7 +315,10 @@ fn hundreds_come_and_go_and_forwarding_loses_nothing() {
 #[test]
 fn a_killed_reader_leaves_nothing() {
     let rig = Rig::start("killed", 1000, "");
-    let mut child = child(&rig.path).stdin(Stdio::piped()).spawn().expect("we can run ourselves");
+    let mut child = child("a_reader_of_its_own", &rig.path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("we can run ourselves");
     let said = BufReader::new(child.stdout.take().expect("it is piped"));
     assert!(said.lines().map_while(Result::ok).any(|line| line.contains("open 1")));
     assert!(rig.daemon.sockets().list().len() == 1 && rig.daemon.sockets().memory() > 0);
@@ -340,15 +342,8 @@ fn bounds_are_refused() {
     assert_eq!(kind(refused), Kind::Memory);
     let closed = RemoteSocket::open(&rig.path, &Options { port: Some("nowhere".into()), ..large });
     assert_eq!(kind(closed), Kind::NoSuchPort, "before a ring is made");
-    // Another user than root, or ourselves if we are not.
-    fs::set_permissions(&rig.path, fs::Permissions::from_mode(0o666)).expect("it is ours");
-    let mut other = child(&rig.path);
-    if rustix::process::getuid().is_root() {
-        other.uid(65_534);
-    }
-    let output = other.stdin(Stdio::null()).output().expect("we can run ourselves");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.contains("open 2") && said.contains("`per_user_max`"), "{output:?}");
+    let said = hostile::as_a_user(&rig, "a_reader_of_its_own");
+    assert!(said.contains("open 2") && said.contains("`per_user_max`"), "{said}");
     rig.await_nothing();
     if rustix::process::getuid().is_root() {
         let open: Vec<_> = (0..4).map(|_| rig.open(&Options::default())).collect();
@@ -429,9 +424,10 @@ fn a_reader_of_its_own() {
     }
 }
 
-fn child(path: &Path) -> Command {
+/// One of the tests that others run, as a process of its own.
+fn child(test: &str, path: &Path) -> Command {
     let mut child = Command::new(env::current_exe().expect("we are a file"));
-    child.args(["--exact", "a_reader_of_its_own", "--ignored", "--nocapture"]);
+    child.args(["--exact", test, "--ignored", "--nocapture"]);
     child.env("MANYLANE_TEST_SOCKET", path).stdout(Stdio::piped());
     child
 }
@@ -439,6 +435,14 @@ fn child(path: &Path) -> Command {
 fn kind<T>(outcome: Result<T, RemoteError>) -> Kind {
     let error = outcome.err().expect("it is refused");
     error.refusal().unwrap_or_else(|| panic!("{error}")).kind
+}
+
+fn connected(path: &Path) -> OwnedFd {
+    let fd = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+    let fd = fd.expect("sockets are to be had");
+    let address = SocketAddrUnix::new(path).expect("it is short");
+    connect(fd.as_fd(), &address).expect("it listens");
+    fd
 }
 
 /// A daemon of two workers and three ports; two of the ports receive a given number of packets a second, for the third.
@@ -450,6 +454,11 @@ struct Rig {
 
 impl Rig {
     fn start(name: &str, rate: u32, more: &str) -> Rig {
+        Rig::start_after(name, rate, more, |_| {})
+    }
+
+    /// What `before` does at the listening socket finds nobody who serves it yet.
+    fn start_after(name: &str, rate: u32, more: &str, before: impl FnOnce(&Listener)) -> Rig {
         let environment = Environment::of_this_thread();
         let core = environment.cores[0];
         let port = |name: &str, owner: u32, v4: &str, v6: &str, stream: &str| {
@@ -484,6 +493,7 @@ impl Rig {
             Listener::bind(&directory.join("api.sock")).expect("nobody else has this name");
         let path = listener.path().to_owned();
         let mut daemon = Daemon::start(config).unwrap_or_else(|error| panic!("{error}"));
+        before(&listener);
         daemon.listen(listener).expect("threads are to be had");
         Rig { daemon, directory, path }
     }
@@ -494,12 +504,7 @@ impl Rig {
 
     /// A connection that can say anything.
     fn connect(&self) -> OwnedFd {
-        let fd =
-            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
-        let fd = fd.expect("sockets are to be had");
-        connect(fd.as_fd(), &SocketAddrUnix::new(&self.path).expect("it is short"))
-            .expect("it listens");
-        fd
+        connected(&self.path)
     }
 
     /// Until all sockets of others are closed, and workers have let go of their rings.

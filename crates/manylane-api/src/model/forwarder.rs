@@ -641,6 +641,18 @@ pub struct SocketsStatus {
     pub memory_max: u64,
     /// Most that the rings of one user may have in other processes; root's may have more.
     pub per_user_memory_max: u64,
+    /// Instructions of all filters of other processes, each counted at each of its points.
+    pub instructions: u64,
+    /// Most that they may have.
+    pub filter_max: u32,
+    /// Most that those of one user may have; root's may have more.
+    pub per_user_filter_max: u32,
+    /// Percent of a worker's time that sockets of users but root may take; 100 is no bound.
+    pub time_max: u32,
+    /// Sockets that were closed because they took more, since the daemon started.
+    pub closed_for_time: u64,
+    /// Whether sockets of other processes may send.
+    pub send: bool,
 }
 
 /// A packet socket. Counters begin when the socket opens.
@@ -673,6 +685,8 @@ pub struct SocketStatus {
     pub fanout: Option<String>,
     /// Bytes of its ring.
     pub ring_bytes: u64,
+    /// Nanoseconds that workers have spent on it: its filter, copies, and waking its reader.
+    pub time_ns: u64,
     /// Packets in its ring so far, in blocks that were passed on.
     pub packets: u64,
     /// What was kept of them.

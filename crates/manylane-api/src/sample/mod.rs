@@ -348,6 +348,7 @@ impl Source for Sample {
             filter_len: 1,
             snap: 262_144,
             ring_bytes: 266_240,
+            time_ns: 2_500_000_000,
             packets: 1_234_567,
             bytes: 79_012_288,
             ..SocketStatus::default()
@@ -374,6 +375,12 @@ impl Source for Sample {
             memory_bytes: 532_480,
             memory_max: 1 << 30,
             per_user_memory_max: 1 << 29,
+            instructions: 27,
+            filter_max: 16_384,
+            per_user_filter_max: 4096,
+            time_max: 50,
+            closed_for_time: 1,
+            send: false,
         }
     }
 

@@ -122,11 +122,11 @@ fn the_json_has_stable_names() {
     );
     assert_eq!(
         keys(&sockets.sockets[0]),
-        "socket protocol points filter_len snap ring_bytes packets bytes lost clamped stale contended"
+        "socket protocol points filter_len snap ring_bytes time_ns packets bytes lost clamped stale contended"
     );
     assert_eq!(
         keys(&sockets.sockets[1]),
-        "socket pid uid port protocol points filter_len snap group fanout ring_bytes packets bytes lost \
+        "socket pid uid port protocol points filter_len snap group fanout ring_bytes time_ns packets bytes lost \
          clamped stale contended"
     );
 

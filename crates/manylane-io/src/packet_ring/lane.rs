@@ -59,6 +59,7 @@ pub struct Lane {
     /// Whether `end_turn` has work to do.
     open: SharedLevel,
     totals: [AtomicU64; 4],
+    time_ns: AtomicU64,
     contended: SharedCount,
 }
 
@@ -124,6 +125,7 @@ impl Lane {
                 retire_ns,
                 open: SharedLevel::default(),
                 totals: Default::default(),
+                time_ns: AtomicU64::new(0),
                 contended: SharedCount::default(),
             })
         };
@@ -151,6 +153,20 @@ impl Lane {
     /// [`published`](Self::published) has grown; then wake the reader.
     pub fn reader_sleeps(&self) -> bool {
         blocks::sleeps(self.blocks.statuses().memory().word(SLEEPS))
+    }
+
+    /// For the worker that owns the lane: it has spent so much time on what the lane receives.
+    #[inline]
+    pub fn add_time(&self, ns: u64) {
+        // Relaxed, load and store instead of an add: the worker is the only writer.
+        let sum = self.time_ns.load(Ordering::Relaxed).wrapping_add(ns);
+        self.time_ns.store(sum, Ordering::Relaxed);
+    }
+
+    /// What the worker has spent, filters included, since the lane was created or recycled.
+    pub fn time_ns(&self) -> u64 {
+        // Relaxed: a count orders nothing.
+        self.time_ns.load(Ordering::Relaxed)
     }
 
     /// Frees the pages of the ring's memfd when the last of its lanes is dropped, though another process has the memfd.
@@ -182,6 +198,8 @@ impl Lane {
         self.retire_ns = retire_ns;
         self.open = SharedLevel::default();
         self.contended = SharedCount::default();
+        // Relaxed: as below.
+        self.time_ns.store(0, Ordering::Relaxed);
         for (index, total) in self.totals.iter().enumerate() {
             // Relaxed: no other thread holds the lane, and handing it over orders these stores.
             total.store(0, Ordering::Relaxed);

@@ -17,6 +17,15 @@ pub struct SocketLimits {
     pub memory_max: u64,
     /// Bytes of one user's rings.
     pub per_user_memory_max: u64,
+    /// Instructions of all filters of other processes' sockets, each counted at each of its points: a packet runs through
+    /// so many at most.
+    pub filter_max: u32,
+    /// Those of one user's sockets.
+    pub per_user_filter_max: u32,
+    /// Percent of a worker's time that the sockets of users may take: 100 is no bound.
+    pub time_max: u32,
+    /// Whether sockets of other processes may send.
+    pub send: bool,
 }
 
 impl Default for SocketLimits {
@@ -27,20 +36,28 @@ impl Default for SocketLimits {
             per_user_max: 64,
             memory_max,
             per_user_memory_max: memory_max / 2,
+            filter_max: 16_384,
+            per_user_filter_max: 4096,
+            time_max: 50,
+            send: false,
         }
     }
 }
 
 /// What [`SocketLimits::max`] may be.
 const MAX: RangeInclusive<u64> = 1..=65_536;
+/// What [`SocketLimits::filter_max`] may be.
+const FILTER_MAX: RangeInclusive<u64> = 1..=16_777_216;
+/// What [`SocketLimits::time_max`] may be.
+const TIME_MAX: RangeInclusive<u64> = 1..=100;
 /// What [`SocketLimits::memory_max`] may be: from a small ring up to more than any machine has.
 const MEMORY_MAX: RangeInclusive<u64> = 1 << 20..=1 << 40;
 
 pub(super) fn sockets(file: &Section<'_>) -> Result<SocketLimits, Problem> {
     let section = file.table("sockets", "[sockets]")?;
     let default = SocketLimits::default();
-    let number = |key, default: u32| {
-        let number = section.number(key, MAX)?;
+    let number = |key, range, default: u32| {
+        let number = section.number(key, range)?;
         Ok(number.map_or(default, |number| number.into_inner()))
     };
     let bytes = |key, default: u64| {
@@ -49,10 +66,18 @@ pub(super) fn sockets(file: &Section<'_>) -> Result<SocketLimits, Problem> {
     };
     let memory_max = bytes("memory_max", default.memory_max)?;
     Ok(SocketLimits {
-        max: number("max", default.max)?,
-        per_user_max: number("per_user_max", default.per_user_max)?,
+        max: number("max", MAX, default.max)?,
+        per_user_max: number("per_user_max", MAX, default.per_user_max)?,
         memory_max,
         per_user_memory_max: bytes("per_user_memory_max", memory_max / 2)?,
+        filter_max: number("filter_max", FILTER_MAX, default.filter_max)?,
+        per_user_filter_max: number(
+            "per_user_filter_max",
+            FILTER_MAX,
+            default.per_user_filter_max,
+        )?,
+        time_max: number("time_max", TIME_MAX, default.time_max)?,
+        send: section.boolean("send")?.unwrap_or(default.send),
     })
 }
 

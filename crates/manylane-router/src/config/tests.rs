@@ -52,6 +52,10 @@ fn the_router_example_sets_every_key_of_a_router() {
         per_user_max: 64,
         memory_max: 1 << 30,
         per_user_memory_max: 1 << 29,
+        filter_max: 16_384,
+        per_user_filter_max: 4096,
+        time_max: 50,
+        send: false,
     };
     assert_eq!(config.sockets, sockets);
     assert_eq!(config.icmp, Icmp { errors_per_second: 1000, errors_burst: 50, redirects: false });

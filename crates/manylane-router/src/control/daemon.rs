@@ -5,6 +5,7 @@ mod run;
 mod start;
 
 use std::io::{self, Write};
+use std::sync::mpsc::{Receiver as Told, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -27,7 +28,7 @@ use crate::socket::remote::{Listener, Server};
 use manylane_api::{Ledger, Source};
 use manylane_worker::Worker;
 use manylane_worker::stats::Stats;
-use manylane_worker::worker::phase::STOP;
+use manylane_worker::worker::phase::{END, STOP};
 
 pub use error::StartError;
 pub use run::run;
@@ -56,7 +57,34 @@ struct Remote {
     thread: JoinHandle<()>,
     bell: Bell,
     phase: WordsMut<u32>,
+    /// The thread says when it serves nobody any more, and when it has ended.
+    left: Mutex<Told<()>>,
 }
+
+impl Remote {
+    /// Has the thread reach a phase, and waits for it: not longer than a daemon may take to end. A thread that hangs is
+    /// left behind.
+    fn reach(mut self, to: u32) -> Option<Remote> {
+        self.phase.publish(0, to);
+        self.bell.ring();
+        let left = self.left.get_mut().expect("nobody else has it");
+        match left.recv_timeout(PATIENCE) {
+            Ok(()) => Some(self),
+            Err(RecvTimeoutError::Timeout) => {
+                say("the thread that serves captures hangs; it is left behind");
+                None
+            }
+            // It has panicked, and so do we.
+            Err(RecvTimeoutError::Disconnected) => {
+                let ended = self.thread.join();
+                ended.map_or_else(|panic| std::panic::resume_unwind(panic), |()| None)
+            }
+        }
+    }
+}
+
+/// How long the daemon's end waits for the thread that serves captures.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Whether the control thread, the one for sockets and all workers still run.
 #[derive(Clone)]
@@ -108,11 +136,13 @@ impl Daemon {
             server.map_err(|source| StartError::System { what: "an epoll instance", source })?;
         let life = self.threads.alive.upgrade();
         self.threads.begun += usize::from(life.is_some());
+        let (tell, left) = channel();
         let thread = spawn("sockets", move || {
             let _life = life;
-            server.run();
+            server.run(&tell);
+            let _ = tell.send(()); // A daemon that has not waited for it.
         })?;
-        self.remote = Some(Remote { thread, bell, phase });
+        self.remote = Some(Remote { thread, bell, phase, left: Mutex::new(left) });
         Ok(())
     }
 
@@ -124,6 +154,8 @@ impl Daemon {
 
     /// Also what is wrong with a capture: it was said already.
     fn halt(&mut self) -> (Ledger, Option<WriteError>) {
+        // First: while it serves others, or hangs, workers still forward.
+        let remote = self.remote.take().and_then(|remote| remote.reach(END));
         let threads = lock(&self.steering).take_worker_threads();
         let stopped = threads.halt();
         self.control_phase.publish(0, STOP);
@@ -134,12 +166,10 @@ impl Daemon {
             std::panic::resume_unwind(panic);
         }
         // Behind the workers: readers are woken for the last that they published.
-        if let Some(Remote { thread, bell, mut phase }) = self.remote.take() {
-            phase.publish(0, STOP);
-            bell.ring();
-            if let Err(panic) = thread.join() {
-                std::panic::resume_unwind(panic);
-            }
+        if let Some(Remote { thread, .. }) = remote.and_then(|remote| remote.reach(STOP))
+            && let Err(panic) = thread.join()
+        {
+            std::panic::resume_unwind(panic);
         }
         // All threads have ended before the first worker is taken apart: what others have handed to it, packets
         // and queues, is there.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use manylane_frame::vocabulary::PortId;
+use manylane_frame::vocabulary::{Point, PortId};
 use manylane_net::filter::Program;
 use manylane_sync::hook::Socket;
 
@@ -144,10 +144,21 @@ impl Endpoint {
 }
 
 impl Wishes {
+    fn receives(&self) -> bool {
+        self.protocol != protocol::NONE && !self.points.is_empty()
+    }
+
+    /// How many instructions of its filter a packet runs through at most: filters jump forward only, and a packet may
+    /// pass each point.
+    pub(super) fn instructions(&self) -> u64 {
+        let points = Point::ALL.iter().filter(|point| self.points.has(**point)).count();
+        let len = if self.receives() { self.filter.instructions().len() } else { 0 };
+        (points * len) as u64
+    }
+
     /// The hook of a socket that is in no group; none where nothing is received.
     pub(super) fn target(&self, sockets: &Sockets, lanes: &Arc<Lanes>) -> Option<Target> {
-        let receives = self.protocol != protocol::NONE && !self.points.is_empty();
-        receives.then(|| Target {
+        self.receives().then(|| Target {
             points: self.points,
             port: self.port.map(|port| sockets.port_match(port)),
             protocol: self.protocol,

@@ -44,6 +44,48 @@ pub enum SocketError {
         /// Bytes that are left.
         left: u64,
     },
+    /// Filters would be longer than `filter_max` in `[sockets]` allows.
+    #[error(
+        "the filter would take {wanted} instructions, counted at each point, and {left} are left for all sockets; shorten \
+         it, name fewer points, close a socket, or raise `filter_max` in [sockets]"
+    )]
+    Filters {
+        /// Instructions, counted at each point.
+        wanted: u64,
+        /// Instructions that are left.
+        left: u64,
+    },
+    /// A user's filters would be longer than `per_user_filter_max` in `[sockets]` allows.
+    #[error(
+        "the filter would take {wanted} instructions, counted at each point, and user {user} has {left} left; shorten it, \
+         name fewer points, close a socket, or raise `per_user_filter_max` in [sockets]"
+    )]
+    UserFilters {
+        /// The user.
+        user: u32,
+        /// Instructions, counted at each point.
+        wanted: u64,
+        /// Instructions that are left.
+        left: u64,
+    },
+    /// Sockets took too much of a worker's time, and this one the most.
+    #[error(
+        "the socket is closed: sockets took {percent} % of worker {worker}'s time, and `time_max` in [sockets] allows {max} %; \
+         use a shorter filter, fewer points or a smaller snap length, or raise `time_max`"
+    )]
+    Time {
+        /// The worker.
+        worker: usize,
+        /// What they took, in percent.
+        percent: u64,
+        /// What they may take.
+        max: u32,
+    },
+    /// Sockets of other processes do not send.
+    #[error(
+        "packet sockets of other processes may not send; set `send = true` in [sockets] to allow it"
+    )]
+    MayNotSend,
     /// The system gave no memory for a ring, or a ring cannot have this form.
     #[error("{0}")]
     Ring(#[source] RingError),

@@ -63,6 +63,7 @@ struct Shared {
     /// Nanoseconds from 1970 to the daemon's start, as the system's clock had it at the last change.
     epoch: Words<u64>,
     memory: Arc<SharedCount>,
+    closed_for_time: SharedCount,
     /// Of the worker that sends what sockets send.
     bell: Arc<Doorbell<EventFd>>,
     /// Held for no longer than one change takes: no wait, no system call but for new memory.
@@ -117,6 +118,7 @@ impl Sockets {
             clock,
             epoch: epoch.reader(),
             memory: Arc::default(),
+            closed_for_time: SharedCount::default(),
             bell,
             control: Mutex::new(Control {
                 hooks,
@@ -210,6 +212,20 @@ impl Sockets {
         self.0.memory.load()
     }
 
+    /// Instructions that a packet may run through in the filters of other processes' sockets.
+    pub fn instructions(&self) -> u64 {
+        self.lock().registry.instructions()
+    }
+
+    /// Sockets that were closed because they took too much of a worker's time.
+    pub fn closed_for_time(&self) -> u64 {
+        self.0.closed_for_time.load()
+    }
+
+    pub(super) fn count_closed_for_time(&self) {
+        self.0.closed_for_time.add(1);
+    }
+
     /// How many workers write into each socket's lanes.
     pub fn workers(&self) -> usize {
         self.0.workers
@@ -238,6 +254,7 @@ impl Sockets {
         lanes: &Arc<Lanes>,
     ) -> Result<(), SocketError> {
         let mut control = self.lock();
+        control.registry.may_change(place.number(), wishes, &self.0.limits)?;
         let Some(group) = group else {
             let bound = control.hooks.bind(place, wishes.target(self, lanes));
             bound.map_err(|_| SocketError::Busy)?;

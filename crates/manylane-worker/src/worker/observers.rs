@@ -6,7 +6,7 @@
 
 use manylane_frame::vocabulary::{Checksum, Created, DropReason, Point, PortId, QueueId, WorkerId};
 use manylane_frame::{BATCH_MAX, Batch, Frame, HEADROOM, Region, View};
-use manylane_io::packet_ring::{Record, Writer};
+use manylane_io::packet_ring::{Lane, Record, Writer};
 use manylane_net::forward::Former;
 use manylane_net::wire::flow::frame_hash;
 use manylane_sync::hook::{Generation, HookReader};
@@ -79,6 +79,30 @@ impl<'p> Passing<'p> {
             None => writer.push(stamp, &record, [self.first], kept),
             Some((view, frame)) => writer.push(stamp, &record, view.parts(frame), kept),
         }
+    }
+}
+
+/// Times what a worker spends on each socket: a look at the clock for each, each time some packets are shown. Without a
+/// socket nothing is shown, and nothing timed.
+struct Laps {
+    clock: Clock,
+    since_ns: u64,
+}
+
+/// Longer than the longest filter takes for a whole batch, and the copies: then the system took the core away, and the
+/// time was not the socket's.
+const LAP_MAX_NS: u64 = 2_000_000;
+
+impl Laps {
+    fn begin(clock: Clock) -> Laps {
+        Laps { clock, since_ns: clock.now_ns() }
+    }
+
+    /// What passed since the last lap was spent on this lane's socket.
+    fn spent_on(&mut self, lane: &Lane) {
+        let now_ns = self.clock.now_ns();
+        lane.add_time((now_ns - self.since_ns).min(LAP_MAX_NS));
+        self.since_ns = now_ns;
     }
 }
 
@@ -216,6 +240,7 @@ impl Observers {
         packets: impl Iterator<Item = Passing<'p>> + Clone,
     ) {
         let worker = usize::from(self.worker.0);
+        let mut laps = Laps::begin(self.clock);
         for hook in self.hooks.enter(guard).iter() {
             let target = &hook.wanted;
             let wanted = packets
@@ -239,10 +264,12 @@ impl Observers {
                         packet.push(writer, hook.generation, record, kept);
                         self.is_open = true;
                     }
+                    laps.spent_on(&member.lanes.of[worker]);
                 }
                 (Some(mode), members) => {
                     for packet in wanted {
-                        self.is_open |= share(mode, members, &packet, record, &mut self.turn);
+                        self.is_open |=
+                            share(mode, members, &packet, record, &mut self.turn, &mut laps);
                     }
                 }
                 (None, _) => unreachable!("only a group has several members, or none"),
@@ -268,6 +295,7 @@ impl Observers {
     #[inline(never)]
     fn publish(&mut self, guard: Guard<'_>, now_ns: Option<u64>) {
         let mut is_open = false;
+        let mut laps = Laps::begin(self.clock);
         for hook in self.hooks.enter(guard).iter() {
             for member in &hook.wanted.members {
                 let lane = &member.lanes.of[usize::from(self.worker.0)];
@@ -283,6 +311,7 @@ impl Observers {
                 is_open |= lane.is_open();
                 if published {
                     member.lanes.wake(lane);
+                    laps.spent_on(lane);
                 }
             }
         }
@@ -297,6 +326,7 @@ fn share(
     packet: &Passing<'_>,
     record: &Record,
     turn: &mut u32,
+    laps: &mut Laps,
 ) -> bool {
     *turn = turn.wrapping_add(1);
     let hash = || frame_hash(packet.first);
@@ -307,6 +337,8 @@ fn share(
     for at in 0..tries {
         let member = &members[(first + at) % members.len()];
         let kept = packet.kept(member);
+        // Each pays for its own filter: a member with a long one does not burden the others.
+        laps.spent_on(&member.lanes.of[worker]);
         if kept == 0 {
             continue;
         }
@@ -323,8 +355,11 @@ fn share(
     }
     // Where none has room, the last that wants it loses it.
     let Some((member, stamp, kept)) = last else { return false };
-    let writer = member.lanes.of[worker].writer();
-    writer.is_some_and(|mut writer| packet.push(&mut writer, stamp, record, kept))
+    let lane = &member.lanes.of[worker];
+    let given =
+        lane.writer().is_some_and(|mut writer| packet.push(&mut writer, stamp, record, kept));
+    laps.spent_on(lane);
+    given
 }
 
 impl Work {

@@ -185,7 +185,9 @@ fn squeezed(text: &str) -> String {
 fn an_empty_table_says_so() {
     assert_eq!(
         tables::sockets(&Default::default()),
-        "No packet sockets.\n\n0 sockets of 0 (0 for a user), rings of 0 B of 0 B (0 B for a user).\n"
+        "No packet sockets.\n\n0 sockets of 0 (0 for a user), rings of 0 B of 0 B (0 B for a user),\n\
+         filters of 0 instructions of 0 (0 for a user), at most 0 % of a worker's time; 0 closed for more.\n\
+         Captures may not send.\n"
     );
     assert_eq!(tables::ports(&[]), "No ports.\n");
     assert_eq!(tables::workers(&[]), "No workers.\n");
@@ -434,10 +436,12 @@ Socket  Owner                          Bound to   Points        Filter    Snap  
      0  the daemon                     all ports  rx, tx, drop       1  262144
      3  user 4000000000, process 4321  lan, IPv6  rx                24     128  7, hash
 
-Socket    Ring    Packets    Bytes  Lost  Cut  Stale  Contended
-────────────────────────────────────────────────────────────────
-     0  266 kB  1,234,567  79.0 MB     0    0      0          0
-     3  266 kB  1,234,567  79.0 MB    17    0      2          0
+Socket    Ring   Time    Packets    Bytes  Lost  Cut  Stale  Contended
+───────────────────────────────────────────────────────────────────────
+     0  266 kB  2.5 s  1,234,567  79.0 MB     0    0      0          0
+     3  266 kB  2.5 s  1,234,567  79.0 MB    17    0      2          0
 
-2 sockets of 1,024 (64 for a user), rings of 532 kB of 1.07 GB (537 MB for a user).
+2 sockets of 1,024 (64 for a user), rings of 532 kB of 1.07 GB (537 MB for a user),
+filters of 27 instructions of 16,384 (4,096 for a user), at most 50 % of a worker's time; 1 closed for more.
+Captures may not send.
 ";

@@ -22,6 +22,7 @@ pub(crate) fn sockets(status: &SocketsStatus) -> String {
         vec![
             socket.socket.to_string(),
             bytes(socket.ring_bytes),
+            format!("{:.1} s", socket.time_ns as f64 / 1e9),
             count(socket.packets),
             bytes(socket.bytes),
             count(socket.lost),
@@ -35,21 +36,49 @@ pub(crate) fn sockets(status: &SocketsStatus) -> String {
         false => {
             let titles = [">Socket", "Owner", "Bound to", "Points", ">Filter", ">Snap", "Group"];
             let wants = lay_out(&titles, wants);
-            let titles =
-                [">Socket", ">Ring", ">Packets", ">Bytes", ">Lost", ">Cut", ">Stale", ">Contended"];
+            let titles = [
+                ">Socket",
+                ">Ring",
+                ">Time",
+                ">Packets",
+                ">Bytes",
+                ">Lost",
+                ">Cut",
+                ">Stale",
+                ">Contended",
+            ];
             format!("{wants}\n{}", lay_out(&titles, given))
         }
     };
-    let SocketsStatus { sockets, max, per_user_max, memory_bytes, memory_max, per_user_memory_max } =
-        status;
+    let SocketsStatus {
+        sockets,
+        max,
+        per_user_max,
+        memory_bytes,
+        memory_max,
+        per_user_memory_max,
+        instructions,
+        filter_max,
+        per_user_filter_max,
+        time_max,
+        closed_for_time,
+        send,
+    } = status;
     format!(
-        "{tables}\n{} of {} ({} for a user), rings of {} of {} ({} for a user).\n",
+        "{tables}\n{} of {} ({} for a user), rings of {} of {} ({} for a user),\n\
+         filters of {} instructions of {} ({} for a user), at most {time_max} % of a worker's time; {} closed for more.\n\
+         Captures {} send.\n",
         plural(sockets.len(), "socket"),
         count(u64::from(*max)),
         count(u64::from(*per_user_max)),
         bytes(*memory_bytes),
         bytes(*memory_max),
         bytes(*per_user_memory_max),
+        count(*instructions),
+        count(u64::from(*filter_max)),
+        count(u64::from(*per_user_filter_max)),
+        count(*closed_for_time),
+        if *send { "may" } else { "may not" },
     )
 }
 

@@ -349,8 +349,16 @@ fn sockets(source: &dyn Source, page: &mut Page<'_>) -> fmt::Result {
         "Most bytes that the rings may have.",
         single(sockets.memory_max),
     )?;
+    page.counter(
+        "sockets_closed_for_time",
+        "",
+        "Packet sockets that were closed because they took too much of a worker's time.",
+        single(sockets.closed_for_time),
+    )?;
     let of = |socket: &SocketStatus| labels([("socket", &socket.socket.to_string())]);
-    page.counters(SOCKET_COUNTERS, &sockets.sockets, of)
+    page.counters(SOCKET_COUNTERS, &sockets.sockets, of)?;
+    let time = sockets.sockets.iter().map(|socket| (of(socket), seconds(socket.time_ns)));
+    page.counter("socket_time", "seconds", "Time that workers have spent on a packet socket.", time)
 }
 
 const SOCKET_COUNTERS: &[Column<SocketStatus>] = &[

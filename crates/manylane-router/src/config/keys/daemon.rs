@@ -132,6 +132,14 @@ const SOCKETS: &[Key] = &[
         "Memory of all their rings."),
     key("per_user_memory_max", Number(1 << 20, 1 << 40, "bytes"), "half of `memory_max`", "268435456",
         "Memory of the rings of one user of other processes, but root."),
+    key("filter_max", Number(1, 16_777_216, "instructions"), "16384", "16384",
+        "Filters of all sockets of other processes, each counted at each of its points."),
+    key("per_user_filter_max", Number(1, 16_777_216, "instructions"), "4096", "8192",
+        "Those of one user, but root."),
+    key("time_max", Number(1, 100, "percent"), "50", "20",
+        "A worker's time that sockets of users but root may take; beyond it the costliest are closed. 100: no bound."),
+    key("send", Truth, "false", "true",
+        "Whether sockets of other processes may send packets."),
 ];
 
 #[rustfmt::skip]

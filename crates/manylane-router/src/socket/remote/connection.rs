@@ -1,20 +1,22 @@
 //! One connection: a process, and the socket that it has opened.
 
 use std::io::IoSlice;
-use std::mem::MaybeUninit;
+use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use manylane_frame::vocabulary::{Point, PortId};
 use manylane_io::eventfd::EventFd;
-use manylane_io::packet_ring::{RingConfig, RingError, Watch};
+use manylane_io::packet_ring::{Lane, RingConfig, RingError, Watch};
 use manylane_net::filter::{Instruction, Program};
 use manylane_sync::doorbell::{Doorbell, Wake};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
 
+use super::closer::Head;
 use super::maker::Ring;
+use super::overload::Spent;
 use crate::socket::endpoint::{Wishes, snap_of};
 use crate::socket::{Endpoint, Fanout, Owner, Points, SocketError, Sockets, protocol};
 use manylane_client::message::{
@@ -52,6 +54,8 @@ struct Opened {
     event: EventFd,
     /// What its reader last said of blocks that it did not show.
     stale: u64,
+    /// What each worker had spent on it when [`Connection::spent`] last looked.
+    time_ns: Box<[u64]>,
 }
 
 /// Whether a connection stays open.
@@ -88,9 +92,18 @@ impl Connection {
         if self.waits.is_some() {
             return Next::HangUp; // The process has hung up itself: no other event matters now.
         }
+        match Head::of(&self.fd) {
+            Head::Message => {}
+            Head::Nothing => return Next::Stay,
+            Head::End => return Next::HangUp,
+            Head::Descriptors => {
+                let error = "a request brings no descriptors; send none".into();
+                self.say(&Answer::Refused(bad(error)), None);
+                return Next::HangUp;
+            }
+        }
         let len = match recv(&self.fd, &mut *buffer, RecvFlags::DONTWAIT) {
-            // The end, or nothing said: which is no request.
-            Ok((0, _)) => return Next::HangUp,
+            Ok((0, _)) => return Next::HangUp, // Nothing said, which is no request.
             Ok((len, _)) => len,
             Err(Errno::AGAIN | Errno::INTR) => return Next::Stay,
             Err(_) => return Next::HangUp,
@@ -126,12 +139,33 @@ impl Connection {
         Arc::downgrade(&self.life)
     }
 
-    /// Closes the socket; what may be dropped later, elsewhere, is given. A process that has kept the ring's memfd, or a
+    /// What workers have spent on its socket since this was last asked, if bounds are for its user.
+    pub fn spent(&mut self, place: usize) -> Option<Spent> {
+        let user = self.owner.bounded_user()?;
+        let open = self.open.as_mut()?;
+        let since = |(lane, before): (&Arc<Lane>, &mut u64)| {
+            let now = lane.time_ns();
+            now.saturating_sub(mem::replace(before, now))
+        };
+        let lanes = &open.endpoint.lanes().of;
+        let by_worker = lanes.iter().zip(&mut open.time_ns).map(since).collect();
+        Some(Spent { place, user, by_worker })
+    }
+
+    /// Closes the socket, and gives the connection, which still is to be closed, and what may be dropped later. A process that has kept the ring's memfd, or a
     /// mapping of it, keeps none of its pages once workers have let go of the ring.
-    pub fn close(self) -> Option<Arc<Lanes>> {
-        let lanes = self.open?.endpoint.lanes().clone();
+    pub fn close(self) -> (OwnedFd, Option<Arc<Lanes>>) {
+        let Some(open) = self.open else { return (self.fd, None) };
+        let lanes = open.endpoint.lanes().clone();
         lanes.free_pages_at_end();
-        (lanes.charge.bytes() > AT_ONCE).then_some(lanes)
+        drop(open);
+        let later = (lanes.charge.bytes() > AT_ONCE).then_some(lanes);
+        (self.fd, later)
+    }
+
+    /// Its end of a connection, of a daemon that ends: what was published can still be read.
+    pub fn leave(self) -> OwnedFd {
+        self.fd
     }
 
     fn answer(&self, outcome: Outcome) -> Next {
@@ -258,7 +292,8 @@ impl Opened {
             endpoint.join_fanout(group, mode).map_err(refuse)?;
         }
         let watch = Watch::new(&endpoint.lanes().of);
-        Ok((Opened { endpoint, watch, event, stale: 0 }, [memfd, bell]))
+        let time_ns = endpoint.lanes().of.iter().map(|_| 0).collect();
+        Ok((Opened { endpoint, watch, event, stale: 0, time_ns }, [memfd, bell]))
     }
 
     fn change(&mut self, desk: &Desk, request: Request, tail: &[u8]) -> Result<(), Refusal> {
@@ -280,6 +315,7 @@ impl Opened {
                 endpoint.join_fanout(group, mode)
             }
             Request::Leave => endpoint.leave_fanout(),
+            Request::Send if !desk.sockets.limits().send => Err(SocketError::MayNotSend),
             Request::Send => endpoint.send(tail),
             Request::Open(_) | Request::Statistics { .. } | Request::Ports => {
                 unreachable!("they change nothing, and are answered elsewhere")
@@ -381,7 +417,7 @@ fn bad(error: String) -> Refusal {
     Refusal { kind: Kind::BadRequest, error }
 }
 
-fn refuse(error: SocketError) -> Refusal {
+pub(super) fn refuse(error: SocketError) -> Refusal {
     let kind = match &error {
         SocketError::TooMany { .. } => Kind::TooMany,
         SocketError::Memory { .. } | SocketError::UserMemory { .. } => Kind::Memory,
@@ -392,6 +428,10 @@ fn refuse(error: SocketError) -> Refusal {
         SocketError::GroupDiffers | SocketError::GroupFull | SocketError::InGroup => Kind::Fanout,
         SocketError::NotBound => Kind::NotBound,
         SocketError::Length { .. } => Kind::Length,
+        SocketError::Filters { .. }
+        | SocketError::UserFilters { .. }
+        | SocketError::Time { .. } => Kind::Cost,
+        SocketError::MayNotSend => Kind::Forbidden,
     };
     Refusal { kind, error: error.to_string() }
 }

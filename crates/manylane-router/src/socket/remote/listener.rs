@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, accept_with};
+use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
 
+use super::closer::Head;
 use crate::socket::Owner;
 use manylane_api::{BindError, socket};
 use manylane_client::path_beside;
+use manylane_io::rights::pass_rights;
 
 /// A socket that listens for others. Dropping it removes the file.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ impl Listener {
     pub fn bind(api: &Path) -> Result<Listener, BindError> {
         let path = path_beside(api);
         let fd = socket::listen(&path, socket2::Type::SEQPACKET, "manylane-capture")?.into();
+        // Older kernels do not know it: see `closer`, which looks at each message.
+        let _ = pass_rights(&fd, false);
         Ok(Listener { path, fd })
     }
 
@@ -35,10 +39,18 @@ impl Listener {
     /// The connection that has waited longest, and whose it is.
     pub(super) fn accept(&self) -> Result<(OwnedFd, Owner), Errno> {
         let fd = accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+        Head::prepare(&fd)?;
         // SO_PEERCRED in unix(7): as of when it connected, and nothing that it says itself.
         let peer = getsockopt(&fd, PeerCredentials)
             .map_err(|error| Errno::from_raw_os_error(error as i32))?;
         Ok((fd, Owner::Process { uid: peer.uid(), pid: peer.pid() }))
+    }
+}
+
+impl Listener {
+    /// Accepts nothing more. Connections that wait can still be accepted.
+    pub(super) fn end(&self) {
+        let _ = shutdown(&self.fd, Shutdown::Both);
     }
 }
 

@@ -15,12 +15,16 @@
 //! | `server`   | [`Server`]: the thread, its bounds, waking readers                |
 //! | `connection` | one process, its requests                                       |
 //! | `maker`    | a thread that makes large rings meanwhile                         |
+//! | `closer`   | closes connections by which descriptors have come                 |
+//! | `overload` | which sockets take too much of workers' time                      |
 //!
 //! The other side is crate `manylane-client`.
 
+mod closer;
 mod connection;
 mod listener;
 mod maker;
+mod overload;
 mod server;
 
 pub use listener::Listener;

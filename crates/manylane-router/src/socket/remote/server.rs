@@ -5,8 +5,9 @@
 //! reader.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use manylane_io::eventfd::EventFd;
@@ -17,13 +18,16 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::connection::{Connection, Desk, Next};
+use super::closer::Closer;
+use super::connection::{self, Connection, Desk, Next};
 use super::listener::Listener;
 use super::maker::Maker;
-use crate::socket::{Owner, SocketLimits, Sockets};
+use super::overload::{WINDOW, excess};
+use crate::socket::{Owner, SocketError, SocketLimits, Sockets};
 use manylane_client::message::{Answer, Kind, REQUEST_MAX, Refusal};
+use manylane_io::poll::poll;
 use manylane_worker::hooks::Lanes;
-use manylane_worker::worker::phase::RUN;
+use manylane_worker::worker::phase::{RUN, STOP};
 
 /// The thread's body.
 pub struct Server {
@@ -37,6 +41,7 @@ pub struct Server {
     /// Connections so far.
     numbers: u64,
     maker: Maker,
+    closer: Closer,
     /// Large rings of closed sockets, which workers may be looking at.
     leaving: Vec<Arc<Lanes>>,
     /// Connections of each user.
@@ -47,6 +52,8 @@ pub struct Server {
     paused: Option<Instant>,
     /// What closed sockets leave behind waits for workers.
     tends: bool,
+    /// When it last looked what sockets cost workers.
+    looked: Instant,
     buffer: Box<[u8]>,
 }
 
@@ -77,22 +84,25 @@ impl Server {
             free: Vec::new(),
             numbers: 0,
             maker,
+            closer: Closer::default(),
             leaving: Vec::new(),
             users: BTreeMap::new(),
             spare: Some(EventFd::open()?),
             paused: None,
             tends: false,
+            looked: Instant::now(),
             buffer: vec![0; REQUEST_MAX + 1].into(),
         })
     }
 
-    /// Serves until the phase says stop.
-    pub(crate) fn run(mut self) {
+    /// Serves while the phase says so. Says when it serves nobody any more, and wakes readers until the phase says stop.
+    pub(crate) fn run(mut self, left: &Sender<()>) {
         let mut events = Vec::with_capacity(EVENTS);
         while self.phase.load(0) == RUN {
             self.connections.iter_mut().flatten().for_each(Connection::wake);
             self.tend();
             self.resume();
+            self.bound_time();
             self.sleep(&mut events);
             for event in events.drain(..) {
                 match event.data.u64() {
@@ -103,13 +113,57 @@ impl Server {
                 }
             }
         }
-        // What was published last.
-        self.connections.iter_mut().flatten().for_each(Connection::wake);
+        self.listener.end();
+        while let Ok((fd, _)) = self.listener.accept() {
+            self.closer.close(fd); // It was not served.
+        }
+        let _ = left.send(()); // A daemon that has not waited for it.
+        let Server { desk, phase, connections, .. } = &mut self;
+        loop {
+            let stops = phase.load(0) == STOP;
+            connections.iter_mut().flatten().for_each(Connection::wake);
+            if stops {
+                break; // And what was published last has been seen.
+            }
+            let has_work = || {
+                phase.load(0) == STOP || connections.iter().flatten().any(Connection::is_waiting)
+            };
+            desk.bell.sleep(has_work, || poll(&[desk.bell.waker().as_fd()], None));
+            desk.bell.waker().drain();
+        }
+        for connection in self.connections.drain(..).flatten() {
+            self.closer.close(connection.leave());
+        }
+    }
+
+    /// Closes sockets of users but root that took too much of a worker's time, and says why.
+    fn bound_time(&mut self) {
+        let window = self.looked.elapsed();
+        if window < WINDOW || !self.has_users() {
+            return;
+        }
+        self.looked = Instant::now();
+        let open = self.connections.iter_mut().enumerate();
+        let spent: Vec<_> = open.filter_map(|(place, one)| one.as_mut()?.spent(place)).collect();
+        let max = self.limits.time_max;
+        for over in excess(&spent, window, max) {
+            let Some(connection) = &self.connections[over.place] else { continue };
+            let time = SocketError::Time { worker: over.worker, percent: over.percent, max };
+            connection.say(&Answer::Refused(connection::refuse(time)), None);
+            self.desk.sockets.count_closed_for_time();
+            self.hang_up(over.place);
+        }
+    }
+
+    /// Whether users are connected that bounds are for.
+    fn has_users(&self) -> bool {
+        self.users.keys().any(|&user| user != 0)
     }
 
     fn sleep(&self, events: &mut Vec<epoll::Event>) {
         let Server { desk, phase, connections, epoll, .. } = self;
-        let retry = (self.tends || self.paused.is_some()).then_some(RETRY);
+        let watches = self.has_users().then(|| WINDOW.saturating_sub(self.looked.elapsed()));
+        let retry = (self.tends || self.paused.is_some()).then_some(RETRY).or(watches);
         let wait = |timeout: Option<Duration>, events: &mut Vec<epoll::Event>| {
             let timeout = timeout.map(|timeout| Timespec::try_from(timeout).expect("it is short"));
             // A signal, or ENOMEM: then it turns instead of sleeping.
@@ -173,6 +227,9 @@ impl Server {
     /// Accepts connections that wait, a few at a time.
     fn accept(&mut self) {
         for _ in 0..ACCEPTED {
+            if self.closer.waiting() >= CLOSING_MAX {
+                return self.pause();
+            }
             match self.listener.accept() {
                 Ok((fd, owner)) => {
                     self.numbers += 1;
@@ -183,18 +240,19 @@ impl Server {
                 Err(Errno::MFILE | Errno::NFILE) if self.spare.take().is_some() => {
                     if let Ok((fd, owner)) = self.listener.accept() {
                         let connection = Connection::new(fd, owner, 0);
-                        refuse(&connection, Kind::System, NO_DESCRIPTOR.into());
+                        self.refuse(connection, Kind::System, NO_DESCRIPTOR.into());
                     }
                     self.spare = EventFd::open().ok();
                 }
-                Err(_) => {
-                    // The listener would be ready again at once.
-                    let _ = epoll::delete(&self.epoll, &self.listener);
-                    self.paused = Some(Instant::now() + PAUSE);
-                    return;
-                }
+                Err(_) => return self.pause(),
             }
         }
+    }
+
+    /// Accepts nothing for a while. The listener would be ready again at once.
+    fn pause(&mut self) {
+        let _ = epoll::delete(&self.epoll, &self.listener);
+        self.paused = Some(Instant::now() + PAUSE);
     }
 
     /// Listens again after a while.
@@ -217,20 +275,20 @@ impl Server {
             let error = format!(
                 "{max} packet sockets are open already; close one, or raise `max` in [sockets]"
             );
-            return refuse(&connection, Kind::TooMany, error);
+            return self.refuse(connection, Kind::TooMany, error);
         }
         if uid != 0 && own >= per_user_max {
             let error = format!(
                 "user {uid} has {per_user_max} packet sockets already; close one, or raise `per_user_max` in [sockets]"
             );
-            return refuse(&connection, Kind::TooMany, error);
+            return self.refuse(connection, Kind::TooMany, error);
         }
         let place = self.free.pop().unwrap_or(self.connections.len());
         let data = epoll::EventData::new_u64(place as u64);
         if let Err(error) = epoll::add(&self.epoll, &connection, data, epoll::EventFlags::IN) {
             self.free.extend((place < self.connections.len()).then_some(place));
-            return refuse(
-                &connection,
+            return self.refuse(
+                connection,
                 Kind::System,
                 format!("the daemon cannot watch it: {error}; try again"),
             );
@@ -268,7 +326,9 @@ impl Server {
     fn hang_up(&mut self, place: usize) {
         let Some(connection) = self.connections[place].take() else { return };
         let Owner::Process { uid, .. } = connection.owner else { unreachable!("it has connected") };
-        self.leaving.extend(connection.close());
+        let (fd, later) = connection.close();
+        self.leaving.extend(later);
+        self.closer.close(fd);
         self.free.push(place);
         self.tends = true;
         if let Some(own) = self.users.get_mut(&uid) {
@@ -293,9 +353,12 @@ fn raise_descriptors(sockets_max: u32) {
 /// Descriptors of ports and threads: 256 ports of a few queues.
 const OTHERS: u64 = 4096;
 
-/// Sends the reason, and hangs up. A process that does not read the reason still sees the hang-up.
-fn refuse(connection: &Connection, kind: Kind, error: String) {
-    connection.say(&Answer::Refused(Refusal { kind, error }), None);
+impl Server {
+    /// Sends the reason, and hangs up. A process that does not read the reason still sees the hang-up.
+    fn refuse(&mut self, connection: Connection, kind: Kind, error: String) {
+        connection.say(&Answer::Refused(Refusal { kind, error }), None);
+        self.closer.close(connection.leave());
+    }
 }
 
 const NO_DESCRIPTOR: &str = "the daemon has no descriptors left; close packet sockets, or raise the limit it is started with (`ulimit -n`)";
@@ -309,6 +372,8 @@ const MAKER: u64 = u64::MAX - 2;
 const EVENTS: usize = 64;
 /// Connections that are let in in a turn.
 const ACCEPTED: usize = 16;
+/// Connections that may wait for a descriptor to close: from there on none is accepted.
+const CLOSING_MAX: u64 = 256;
 /// How soon to look whether workers have let go of what closed sockets leave behind: they do not say so.
 const RETRY: Duration = Duration::from_millis(1);
 /// How long no connection is accepted after the system has refused one.
