@@ -242,6 +242,7 @@ fn sockets() {
             ["83 %", "worker 2", "allows 50 %"],
             "raise `time_max`"
         )],
+        Barred: [(Barred { user: 1000, seconds: 7 }, ["user 1000", "7 s"], "use a shorter filter")],
         MayNotSend: [(MayNotSend, ["may not send"], "set `send = true` in [sockets]")],
         Ring: [(Ring(RingError::Blocks(0)), ["0 blocks"], "take ")],
         NoSuchPort: [(NoSuchPort(PortId(7)), ["port 7"], "`manylane show ports` lists")],

@@ -81,6 +81,17 @@ pub enum SocketError {
         /// What they may take.
         max: u32,
     },
+    /// A socket of this user was closed because it took too much of a worker's time, not long ago.
+    #[error(
+        "a socket of user {user} took too much of a worker's time; the user's sockets are opened and changed again in \
+         {seconds} s: wait, and use a shorter filter, fewer points or a smaller snap length"
+    )]
+    Barred {
+        /// The user.
+        user: u32,
+        /// Until then, in seconds.
+        seconds: u64,
+    },
     /// Sockets of other processes do not send.
     #[error(
         "packet sockets of other processes may not send; set `send = true` in [sockets] to allow it"

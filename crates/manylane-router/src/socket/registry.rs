@@ -26,7 +26,7 @@ pub enum Owner {
 
 impl Owner {
     /// The user whose sockets have bounds of their own: another process's, but root's.
-    pub(super) fn bounded_user(self) -> Option<u32> {
+    pub(crate) fn bounded_user(self) -> Option<u32> {
         match self {
             Owner::Process { uid, .. } if uid != 0 => Some(uid),
             _ => None,

@@ -4,6 +4,7 @@ use std::io::IoSlice;
 use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use manylane_frame::vocabulary::{Point, PortId};
 use manylane_io::eventfd::EventFd;
@@ -44,6 +45,8 @@ pub(super) struct Connection {
     waits: Option<Open>,
     /// A large ring that was made for it in vain.
     left: Option<Arc<Lanes>>,
+    /// Until when its socket is neither opened nor changed.
+    pub barred: Option<Instant>,
     life: Arc<()>,
 }
 
@@ -84,7 +87,7 @@ type Descriptors = Option<[OwnedFd; 2]>;
 impl Connection {
     pub fn new(fd: OwnedFd, owner: Owner, number: u64) -> Connection {
         let life = Arc::new(());
-        Connection { fd, owner, number, open: None, waits: None, left: None, life }
+        Connection { fd, owner, number, open: None, waits: None, left: None, barred: None, life }
     }
 
     /// Answers one request, if one has arrived: the work of a turn. `buffer` is one byte longer than a request may be.
@@ -215,6 +218,9 @@ impl Connection {
         };
         let request = serde_json::from_slice(request)
             .map_err(|error| bad(format!("it is no request of this version: {error}")))?;
+        if !matches!(request, Request::Ports | Request::Statistics { .. } | Request::Send) {
+            self.may_change()?;
+        }
         match (request, &mut self.open) {
             (Request::Ports, _) => {
                 let names = (0..).zip(&desk.names);
@@ -243,6 +249,19 @@ impl Connection {
                 Ok(Reply::Answer(Answer::Done { generation }, None))
             }
         }
+    }
+
+    /// Whether its user may open and change sockets now.
+    fn may_change(&mut self) -> Result<(), Refusal> {
+        let (Some(user), Some(until)) = (self.owner.bounded_user(), self.barred) else {
+            return Ok(());
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            self.barred = None;
+            return Ok(());
+        }
+        Err(refuse(SocketError::Barred { user, seconds: left.as_secs() + 1 }))
     }
 
     /// Opens its socket, with this ring or one that is made now.
@@ -430,6 +449,7 @@ pub(super) fn refuse(error: SocketError) -> Refusal {
         SocketError::Length { .. } => Kind::Length,
         SocketError::Filters { .. }
         | SocketError::UserFilters { .. }
+        | SocketError::Barred { .. }
         | SocketError::Time { .. } => Kind::Cost,
         SocketError::MayNotSend => Kind::Forbidden,
     };

@@ -3,13 +3,18 @@
 //! Workers time what they do for each socket (`worker/observers.rs`). The serving thread compares, a few times a second
 //! while users but root have sockets: where all of theirs took more of a worker's time than `time_max` in `[sockets]`
 //! allows, it closes some. Of the user whose sockets took most, the costliest goes first, so that a user with many sockets
-//! cannot have another's closed.
+//! cannot have another's closed. For a while that user's sockets are neither opened nor changed, or a program that opens
+//! them anew at once would take all the time after all.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How often the thread compares.
 pub(super) const WINDOW: Duration = Duration::from_millis(250);
+
+/// How long the user of a socket that was closed opens and changes none: much longer than the thread needs to notice, so
+/// that workers have most of their time whatever a user tries.
+pub(super) const BAR: Duration = Duration::from_secs(10);
 
 /// What workers spent on a socket since the last look.
 pub(super) struct Spent {

@@ -22,7 +22,7 @@ use super::closer::Closer;
 use super::connection::{self, Connection, Desk, Next};
 use super::listener::Listener;
 use super::maker::Maker;
-use super::overload::{WINDOW, excess};
+use super::overload::{BAR, WINDOW, excess};
 use crate::socket::{Owner, SocketError, SocketLimits, Sockets};
 use manylane_client::message::{Answer, Kind, REQUEST_MAX, Refusal};
 use manylane_io::poll::poll;
@@ -52,6 +52,8 @@ pub struct Server {
     paused: Option<Instant>,
     /// What closed sockets leave behind waits for workers.
     tends: bool,
+    /// Users that open and change no socket until then.
+    barred: BTreeMap<u32, Instant>,
     /// When it last looked what sockets cost workers.
     looked: Instant,
     buffer: Box<[u8]>,
@@ -90,6 +92,7 @@ impl Server {
             spare: Some(EventFd::open()?),
             paused: None,
             tends: false,
+            barred: BTreeMap::new(),
             looked: Instant::now(),
             buffer: vec![0; REQUEST_MAX + 1].into(),
         })
@@ -151,8 +154,20 @@ impl Server {
             let time = SocketError::Time { worker: over.worker, percent: over.percent, max };
             connection.say(&Answer::Refused(connection::refuse(time)), None);
             self.desk.sockets.count_closed_for_time();
+            let owner = connection.owner;
             self.hang_up(over.place);
+            self.bar(owner);
         }
+    }
+
+    /// Has a user's sockets neither opened nor changed for a while.
+    fn bar(&mut self, owner: Owner) {
+        let (Some(user), now) = (owner.bounded_user(), Instant::now()) else { return };
+        self.barred.retain(|_, until| *until > now);
+        self.barred.insert(user, now + BAR);
+        let open = self.connections.iter_mut().flatten();
+        let own = open.filter(|one| one.owner.bounded_user() == Some(user));
+        own.for_each(|one| one.barred = Some(now + BAR));
     }
 
     /// Whether users are connected that bounds are for.
@@ -266,7 +281,7 @@ impl Server {
         }
     }
 
-    fn admit(&mut self, connection: Connection) {
+    fn admit(&mut self, mut connection: Connection) {
         let Owner::Process { uid, .. } = connection.owner else { unreachable!("it has connected") };
         let SocketLimits { max, per_user_max, .. } = self.limits;
         let (all, own) =
@@ -294,6 +309,7 @@ impl Server {
             );
         }
         *self.users.entry(uid).or_default() += 1;
+        connection.barred = self.barred.get(&uid).copied();
         match self.connections.get_mut(place) {
             Some(free) => *free = Some(connection),
             None => self.connections.push(Some(connection)),
