@@ -132,7 +132,8 @@ impl Connection {
         self.change(Request::Leave, &[])
     }
 
-    /// Sends a packet with its Ethernet header by the port that it is bound to, past all rules.
+    /// Sends a packet with its Ethernet header by the port that it is bound to, past all rules. The daemon refuses it
+    /// unless its configuration has `send = true` in `[sockets]`.
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), RemoteError> {
         self.change(Request::Send, bytes)
     }

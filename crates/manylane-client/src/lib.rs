@@ -3,8 +3,8 @@
 //! [`RemoteSocket`] has the words of packet(7), as the daemon's own `PacketSocket` has inside the daemon. One
 //! connection is one socket: it closes when it is dropped, or when its process ends, however that comes about.
 //! The connection carries no packets: workers copy them into memory that both processes have, and a call is
-//! made only to be woken. A reader that is slow loses packets, which are counted for it ([`lost`](Statistics::lost)), and
-//! slows no worker.
+//! made only to be woken. A slow reader loses packets, which are counted for it ([`lost`](Statistics::lost)), and costs
+//! workers no more than a fast one.
 //!
 //! ```no_run
 //! use std::path::Path;

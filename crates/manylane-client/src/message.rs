@@ -199,8 +199,8 @@ pub enum Kind {
     NotBound,
     /// No packet is so long, or so short.
     Length,
-    /// It costs workers more than its user, or all together, may: its filter, or its share of a worker's time. In the
-    /// second case the daemon closes the socket, and nobody has asked.
+    /// The socket would cost workers more than its user's sockets, or all together, may: by its filter, or by its share of
+    /// a worker's time. In the second case the daemon closes the socket without a request.
     Cost,
     /// The configuration does not allow it.
     Forbidden,

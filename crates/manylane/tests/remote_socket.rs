@@ -457,7 +457,7 @@ impl Rig {
         Rig::start_after(name, rate, more, |_| {})
     }
 
-    /// What `before` does at the listening socket finds nobody who serves it yet.
+    /// Calls `before` while no thread serves the listening socket yet.
     fn start_after(name: &str, rate: u32, more: &str, before: impl FnOnce(&Listener)) -> Rig {
         let environment = Environment::of_this_thread();
         let core = environment.cores[0];

@@ -90,8 +90,8 @@ impl Memory {
         &self.layout
     }
 
-    /// When the last lane is dropped, the pages of the memfd are freed, too, whoever else has the memfd: it is empty
-    /// then, and reads as zeroes.
+    /// When the last lane is dropped, the pages of the memfd are freed, too, even if another process has the memfd.
+    /// Then the memfd is empty, and reads as zeroes.
     pub fn free_pages_at_end(&self) {
         self.frees_pages.set(1);
     }
@@ -117,12 +117,12 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         if self.frees_pages.load() != 0 {
-            // SAFETY: the mapping is ours, and whoever still reads it by another one reads whole words that it does
+            // SAFETY: the mapping is ours, and a reader in another process reads whole words that it does
             // not trust (madvise(2); invariant 3).
             let freed = unsafe {
                 libc::madvise(self.base.as_ptr().cast(), self.layout.len(), libc::MADV_REMOVE)
             };
-            // It is refused to mappings that are locked, private or sealed against writing, and this is none of them.
+            // The kernel refuses mappings that are locked, private or sealed against writing, and this is none of them.
             debug_assert!(freed == 0, "{}", io::Error::last_os_error());
         }
         // SAFETY: `map` made exactly these mappings, and each holder of a pointer into them holds `self`.

@@ -22,7 +22,14 @@
 //!
 //! A reader in another process can still slow a worker down by returning the memory's pages to the kernel
 //! (`FALLOC_FL_PUNCH_HOLE`, which no seal forbids that lets the reader write its words): the worker's next copy then
-//! takes page faults. A process that may capture is trusted that far.
+//! takes page faults. That time counts as the socket's.
+//!
+//! A reader in another process can also keep the memfd, or its mapping, when the daemon has closed the socket. So the
+//! daemon itself returns the pages once no worker writes to the ring
+//! ([`Lane::free_pages_at_end`]). The seals allow that, and forbid to shrink the memfd, which would be an end for later
+//! accesses, too: shrinking by the reader would be an end for the daemon. The reader can fill the hole again, by pages of
+//! its own: the kernel charges a page of a memfd to the process that touches it first, so the reader gains nothing that it
+//! could not have by a memfd of its own.
 //!
 //! `manylane_sync::blocks` orders the blocks and decides which side may touch each.
 //!

@@ -17,8 +17,8 @@ pub struct SocketLimits {
     pub memory_max: u64,
     /// Bytes of one user's rings.
     pub per_user_memory_max: u64,
-    /// Instructions of all filters of other processes' sockets, each counted at each of its points: a packet runs through
-    /// so many at most.
+    /// Instructions of all filters of other processes' sockets, each counted at each of its points: the most that a
+    /// packet runs through.
     pub filter_max: u32,
     /// Those of one user's sockets.
     pub per_user_filter_max: u32,

@@ -57,7 +57,7 @@ struct Remote {
     thread: JoinHandle<()>,
     bell: Bell,
     phase: WordsMut<u32>,
-    /// The thread says when it serves nobody any more, and when it has ended.
+    /// The thread says when it serves no client any more, and when it has ended.
     left: Mutex<Told<()>>,
 }
 
@@ -67,14 +67,14 @@ impl Remote {
     fn reach(mut self, to: u32) -> Option<Remote> {
         self.phase.publish(0, to);
         self.bell.ring();
-        let left = self.left.get_mut().expect("nobody else has it");
+        let left = self.left.get_mut().expect("no other thread has it");
         match left.recv_timeout(PATIENCE) {
             Ok(()) => Some(self),
             Err(RecvTimeoutError::Timeout) => {
                 say("the thread that serves captures hangs; it is left behind");
                 None
             }
-            // It has panicked, and so do we.
+            // The thread has panicked, and so do we.
             Err(RecvTimeoutError::Disconnected) => {
                 let ended = self.thread.join();
                 ended.map_or_else(|panic| std::panic::resume_unwind(panic), |()| None)

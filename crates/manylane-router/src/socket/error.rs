@@ -76,9 +76,9 @@ pub enum SocketError {
     Time {
         /// The worker.
         worker: usize,
-        /// What they took, in percent.
+        /// Their share of its time, in percent.
         percent: u64,
-        /// What they may take.
+        /// The share that they may take.
         max: u32,
     },
     /// A socket of this user was closed because it took too much of a worker's time, not long ago.

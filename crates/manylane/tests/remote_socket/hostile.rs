@@ -24,7 +24,7 @@ use rustix::net::{
 use super::{Rig, child, connected, kind};
 
 /// A client closed its sockets and kept their memfds: 1448 MiB of the daemon's memory where 64 MiB were allowed, and 0
-/// were reported. Now a closed ring has no pages, whoever has its memfd, when the daemon says that its bytes are free.
+/// were reported. Now a closed ring whose memfd a client keeps has no pages when the daemon says that its bytes are free.
 #[test]
 fn a_client_that_keeps_the_memfd_of_a_closed_socket_keeps_no_memory() {
     let rig = Rig::start("memfd", 2000, "[sockets]\nmemory_max = 33554432\n");
@@ -169,7 +169,7 @@ fn long_filter(len: usize) -> Program {
     Program::new(filter).expect("it is a program")
 }
 
-/// Whoever might capture might also send, as the router. Now the operator allows it, or not.
+/// A user who might capture might also send, as the router. Now the operator allows it, or not.
 #[test]
 fn nobody_sends_unless_the_configuration_says_so() {
     let rig = Rig::start("forbidden", 100, "");
@@ -206,7 +206,7 @@ fn a_descriptor_that_blocks_in_close_delays_nobody() {
         say(&second, b"");
         pass(&second, b"", &behind).expect("nobody refuses it");
         kept.extend([(Some(first), peer), (None, other_peer)]);
-        drop((passed, behind)); // Nobody has taken them yet: so these are not the last.
+        drop((passed, behind)); // The daemon has not received them yet: so these are not the last.
     });
     let mut other = rig.open(&Options::default());
     for round in 0..100 {

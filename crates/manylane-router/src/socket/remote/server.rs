@@ -98,7 +98,7 @@ impl Server {
         })
     }
 
-    /// Serves while the phase says so. Says when it serves nobody any more, and wakes readers until the phase says stop.
+    /// Serves while the phase says so. Says when it serves no client any more, and wakes readers until the phase says stop.
     pub(crate) fn run(mut self, left: &Sender<()>) {
         let mut events = Vec::with_capacity(EVENTS);
         while self.phase.load(0) == RUN {
@@ -118,7 +118,7 @@ impl Server {
         }
         self.listener.end();
         while let Ok((fd, _)) = self.listener.accept() {
-            self.closer.close(fd); // It was not served.
+            self.closer.close(fd); // The server has not served this one.
         }
         let _ = left.send(()); // A daemon that has not waited for it.
         let Server { desk, phase, connections, .. } = &mut self;
