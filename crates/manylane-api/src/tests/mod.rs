@@ -118,7 +118,8 @@ fn the_json_has_stable_names() {
     let sockets = Sample.sockets();
     assert_eq!(
         keys(&sockets),
-        "sockets max per_user_max memory_bytes memory_max per_user_memory_max"
+        "sockets max per_user_max memory_bytes memory_max per_user_memory_max instructions filter_max \
+         per_user_filter_max time_max closed_for_time send"
     );
     assert_eq!(
         keys(&sockets.sockets[0]),
