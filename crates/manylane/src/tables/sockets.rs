@@ -50,6 +50,11 @@ pub(crate) fn sockets(status: &SocketsStatus) -> String {
             format!("{wants}\n{}", lay_out(&titles, given))
         }
     };
+    format!("{tables}\n{}", bounds(status))
+}
+
+/// What all sockets take, and may take.
+fn bounds(status: &SocketsStatus) -> String {
     let SocketsStatus {
         sockets,
         max,
@@ -65,7 +70,7 @@ pub(crate) fn sockets(status: &SocketsStatus) -> String {
         send,
     } = status;
     format!(
-        "{tables}\n{} of {} ({} for a user), rings of {} of {} ({} for a user),\n\
+        "{} of {} ({} for a user), rings of {} of {} ({} for a user),\n\
          filters of {} instructions of {} ({} for a user), at most {time_max} % of a worker's time; {} closed for more.\n\
          Captures {} send.\n",
         plural(sockets.len(), "socket"),
