@@ -2,12 +2,20 @@
 
 mod router;
 
+use std::fs::File;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
 
 use manylane_api::Client;
+use manylane_io::rights::pass_rights;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use router::{Router, command};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 #[test]
 fn no_command_waits_without_end_for_a_daemon_that_hangs() {
@@ -52,6 +60,27 @@ fn no_command_waits_without_end_for_a_daemon_that_hangs() {
     assert!(line.contains("has not answered for 10 s: it is still starting, or hangs"), "{line}");
     assert_eq!(traces.wait().expect("it is ours").code(), Some(1));
     kill(pid, Signal::SIGCONT).expect("it is ours");
+    router.stop();
+}
+
+/// A client passed a socket whose close waits for its peer: the API answered no other client for 31 s. Where the kernel can
+/// (6.16), the message does not even arrive.
+#[test]
+fn the_api_takes_no_descriptor_whose_close_may_hang_it() {
+    let router = Router::start("rights");
+    let client = UnixStream::connect(router.socket()).expect("it listens");
+    if pass_rights(&client, true).is_err() {
+        println!("SKIPPED: this kernel has no SO_PASSRIGHTS");
+        return router.stop();
+    }
+    let null = File::open("/dev/null").expect("there is one");
+    let rights = [null.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&rights)));
+    let request = IoSlice::new(b"GET /v1/ports HTTP/1.1\r\n");
+    let sent = sendmsg(&client, &[request], &mut control, SendFlags::NOSIGNAL);
+    assert_eq!(sent, Err(Errno::PERM));
     router.stop();
 }
 
