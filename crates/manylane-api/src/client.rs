@@ -12,6 +12,8 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use nix::libc;
+use nix::unistd::geteuid;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
@@ -26,6 +28,8 @@ use crate::server::socket::is_too_long;
 pub struct Client {
     socket: PathBuf,
     patience: Duration,
+    /// Whether it must be sure whose daemon answers.
+    is_wary: bool,
 }
 
 /// Why an answer that was [followed](Client::follow) is over.
@@ -70,6 +74,28 @@ pub enum ClientError {
         /// How long the client waited.
         waited: Duration,
     },
+    /// Another user's process listens, so what it answers may be a lie.
+    #[error(
+        "user {uid} listens at {}, not root and not this user: what answers there is not trusted; name the daemon's socket \
+         with --socket, or ask as the user that started it",
+        .socket.display()
+    )]
+    Stranger {
+        /// The socket.
+        socket: PathBuf,
+        /// The user.
+        uid: u32,
+    },
+    /// The daemon closed the connection.
+    #[error(
+        "the manylane daemon at {} closed the connection without an answer: it ends, or has no file descriptor or place \
+         for another client; look at its log, and ask again",
+        .socket.display()
+    )]
+    Closed {
+        /// The socket.
+        socket: PathBuf,
+    },
     /// The daemon is of the other kind, and says what to do instead.
     #[error("{}; {}", .0.error, .0.help)]
     WrongDaemon(ApiError),
@@ -98,21 +124,44 @@ fn before_help(refusal: &ApiError) -> &'static str {
 /// Why a client cannot connect, and what helps.
 fn unreachable(socket: &Path, source: &io::Error) -> String {
     let (path, bytes) = (socket.display(), socket.as_os_str().len());
-    match is_too_long(socket) {
-        true => format!(
+    if is_too_long(socket) {
+        return format!(
             "no daemon can be at {path}, whose {bytes} bytes are more than the path of a socket has; name the daemon's \
              with --socket"
+        );
+    }
+    let help = match source.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => "ask as root or as a member of the socket's group",
+        number => {
+            exhausted(number).unwrap_or("see that the daemon's socket is there, and ask again")
+        }
+    };
+    format!("cannot connect to {path}: {source}; {help}")
+}
+
+/// What helps a process that has no file descriptor left.
+pub(crate) fn exhausted(number: Option<i32>) -> Option<&'static str> {
+    match number? {
+        libc::EMFILE => Some(
+            "this process has too many files open: raise its limit (`ulimit -n`, `LimitNOFILE` of a unit)",
         ),
-        false => format!(
-            "cannot connect to {path}: {source}; ask as root or as a member of the socket's group"
-        ),
+        libc::ENFILE => Some("the system has too many files open: raise the sysctl fs.file-max"),
+        _ => None,
     }
 }
 
 impl Client {
     /// For the daemon that listens at `socket`. Connects with the first request.
     pub fn new(socket: &Path) -> Self {
-        Client { socket: socket.to_owned(), patience: PATIENCE }
+        Client { socket: socket.to_owned(), patience: PATIENCE, is_wary: false }
+    }
+
+    /// Trusts only a daemon that root or this user has started, for answers that say what to read or write.
+    ///
+    /// unix(7): the kernel notes a listener's user when it begins to listen, which daemons do before they drop
+    /// privileges.
+    pub fn wary(self) -> Self {
+        Client { is_wary: true, ..self }
     }
 
     /// Waits so long for an answer, instead of ten seconds.
@@ -258,6 +307,12 @@ impl Client {
     ) -> Result<Response<Incoming>, ClientError> {
         let stream =
             UnixStream::connect(&self.socket).await.map_err(|source| self.unreachable(source))?;
+        if self.is_wary {
+            let uid = stream.peer_cred().map_err(|source| self.unreachable(source))?.uid();
+            if uid != 0 && uid != geteuid().as_raw() {
+                return Err(ClientError::Stranger { socket: self.socket.clone(), uid });
+            }
+        }
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.unexpected(error))?;
         // Ends with the runtime, which ends with this request.
@@ -268,7 +323,14 @@ impl Client {
             .header(header::HOST, "manylane")
             .body(Full::<Bytes>::from(body))
             .map_err(|error| self.unexpected(error))?;
-        sender.send_request(request).await.map_err(|error| self.unexpected(error))
+        sender.send_request(request).await.map_err(|error| self.broken(error))
+    }
+
+    fn broken(&self, error: hyper::Error) -> ClientError {
+        match error.is_incomplete_message() || error.is_canceled() || is_io(&error) {
+            true => ClientError::Closed { socket: self.socket.clone() },
+            false => self.unexpected(error),
+        }
     }
 
     fn unreachable(&self, source: io::Error) -> ClientError {
@@ -293,6 +355,11 @@ impl Client {
     ) -> ClientError {
         ClientError::Unexpected { socket: self.socket.clone(), source: source.into() }
     }
+}
+
+/// Whether the connection failed, not what was said by it.
+fn is_io(error: &hyper::Error) -> bool {
+    std::error::Error::source(error).is_some_and(|source| source.is::<io::Error>())
 }
 
 /// A daemon under full load answers in milliseconds; a table of a million routes takes a second.

@@ -65,6 +65,9 @@
 //! | `server`    | sockets, routes with their descriptions, metrics, the page; runs on the API's thread | `model`, `dashboard` |
 //! | `sample`    | a daemon with fixed answers, for tests (feature `sample`)                    | `model`            |
 //!
+//! Each peer (a user at the socket, an address by TCP) has its share of connections, a deadline for each request and each
+//! answer, and one long list at a time: [`Bounds`].
+//!
 //! Only the control thread answers, so no request can make a worker wait.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
@@ -85,6 +88,7 @@ mod tests;
 
 pub use client::{Client, ClientError, FollowEnd};
 pub use model::*;
+pub use server::bounds::Bounds;
 pub use server::listen::{Door, Doors, Listen, ListenError, is_loopback};
 pub use server::socket::{BindError, Socket};
 pub use server::{serve, socket};

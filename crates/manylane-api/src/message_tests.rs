@@ -7,6 +7,8 @@ use crate::{ApiError, BindError, ClientError, ListenError};
 
 const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
 
 fn said(number: i32) -> io::Error {
     io::Error::from_raw_os_error(number)
@@ -80,11 +82,27 @@ fn clients() {
                 "ask as root"
             ),
             (
+                Unreachable { socket: socket(), source: said(EMFILE) },
+                ["/run/s", "Too many open files"],
+                "raise its limit (`ulimit -n`"
+            ),
+            (
+                Unreachable { socket: socket(), source: said(ENFILE) },
+                ["/run/s", "Too many open files in system"],
+                "raise the sysctl fs.file-max"
+            ),
+            (
                 Unreachable { socket: "s".repeat(108).into(), source: said(EPERM) },
                 ["sss", "108 bytes"],
                 "name the daemon's with --socket"
             ),
         ],
+        Stranger: [(
+            Stranger { socket: socket(), uid: 65534 },
+            ["user 65534", "/run/s"],
+            "ask as the user that started it"
+        )],
+        Closed: [(Closed { socket: socket() }, ["/run/s", "file descriptor"], "ask again")],
         Silent: [(
             Silent { socket: socket(), waited: Duration::from_secs(10) },
             ["/run/s", "10 s"],

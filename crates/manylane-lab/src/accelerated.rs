@@ -216,7 +216,7 @@ impl Accelerated {
 
     /// The same where it may be refused.
     pub fn try_diff(&self) -> Result<Vec<String>, ClientError> {
-        self.try_ask("/v1/accelerate/mirror/diff")
+        self.post("/v1/accelerate/mirror/diff")
     }
 
     /// `show ledger`. While packets pass, its two sides are of two moments.

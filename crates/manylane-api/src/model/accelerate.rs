@@ -7,7 +7,6 @@
 //! | `/v1/accelerate/drops`        | list of [`PassedStatus`]      | `drops`                    |
 //! | `/v1/accelerate/ledger`       | [`AcceleratedLedger`]         | `ledger`                   |
 //! | `/v1/accelerate/mirror`       | [`MirrorStatus`]              | `mirror`                   |
-//! | `/v1/accelerate/mirror/diff`  | list of lines                 | `mirror --diff`            |
 //! | `/v1/accelerate/routes`       | list of [`RouteStatus`]       | `routes`                   |
 //! | `/v1/accelerate/neighbours`   | list of [`MirroredNeighbour`] | `neighbours`               |
 //! | `/v1/accelerate/config`       | [`AcceleratorConfig`]         | `config`                   |
@@ -18,6 +17,9 @@
 //!
 //! `POST /v1/accelerate/flows` (`manylane top`) has the programs note some packets, and answers with
 //! [`AcceleratedFlows`].
+//!
+//! `POST /v1/accelerate/mirror/diff` (`manylane show mirror --diff`) compares the mirror with the kernel's routing, and
+//! answers with a line for each difference; a second comparison at the same time is an [`ApiError`] with status 409.
 //!
 //! `/v1/daemon` says which of the two answers: its `kind` is `accelerate` here, and missing there.
 //!

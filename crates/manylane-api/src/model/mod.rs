@@ -24,4 +24,7 @@ pub use forwarder::{
 };
 pub use source::{Configurations, Source};
 pub use trace::{TraceLine, TraceLines, TraceRequest, TraceStage, TraceWhat};
-pub use transaction::{ConfigApplied, ConfigChange, ConfigRefused, ConfigRequest, ConfigStatus};
+pub use transaction::{
+    CONFIG_REQUEST_BYTES_MAX, ConfigApplied, ConfigChange, ConfigRefused, ConfigRequest,
+    ConfigStatus,
+};

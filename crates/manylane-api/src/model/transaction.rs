@@ -34,6 +34,9 @@ pub struct ConfigChange {
     pub live: bool,
 }
 
+/// Bytes of a [`ConfigRequest`] in JSON, at most.
+pub const CONFIG_REQUEST_BYTES_MAX: usize = 16 << 20;
+
 /// A configuration to apply.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ConfigRequest {

@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::http::{Method, StatusCode, Uri};
-use axum::routing::{get, post, put};
+use axum::routing::{MethodRouter, get, post, put};
 use axum::{Json, Router};
+use tokio::sync::Semaphore;
 use utoipa::openapi::HttpMethod;
+use utoipa::openapi::schema::ArrayBuilder;
 
 use super::{serve_routes, wrong_daemon};
 use crate::model::accelerate::{
@@ -66,16 +68,13 @@ fn routes() -> Routes<dyn Accelerated> {
         .one("/v1/accelerate/mirror", "The mirror of the kernel's routing.", SILENT, |s| {
             s.mirror().map_err(refused)
         })
-        .list(
-            "/v1/accelerate/mirror/diff",
-            "Differences between the kernel and the mirror, a line for each.",
-            SILENT,
-            |s| s.diff().map_err(refused),
+        .long_list(
+            "/v1/accelerate/routes",
+            "The routes that the programs forward by.",
+            SILENT_OR_TURN,
+            |s| s.routes().map_err(refused),
         )
-        .list("/v1/accelerate/routes", "The routes that the programs forward by.", SILENT, |s| {
-            s.routes().map_err(refused)
-        })
-        .list("/v1/accelerate/neighbours", "The kernel's neighbours.", SILENT, |s| {
+        .long_list("/v1/accelerate/neighbours", "The kernel's neighbours.", SILENT_OR_TURN, |s| {
             s.neighbours().map_err(refused)
         })
         .at(HttpMethod::Get, METRICS, metrics::answer(metrics::accelerator), metrics::told())
@@ -91,6 +90,7 @@ fn with_arguments(mut routes: Routes<dyn Accelerated>) -> Routes<dyn Accelerated
         Sent::Json("Whether manylane forwards the packet, and why.", routes.schema::<Why>());
     let setting = Sent::Json("The setting, as it is now.", routes.schema::<Setting>());
     let port = Sent::Json("The port, as it is now.", routes.schema::<AcceleratedPort>());
+    let line = routes.schema::<String>();
     routes
         .at(
             HttpMethod::Post,
@@ -103,6 +103,22 @@ fn with_arguments(mut routes: Routes<dyn Accelerated>) -> Routes<dyn Accelerated
                 takes: None,
                 gives: flows_schema,
                 refuses: &[(503, "The programs' sample cannot be read.")],
+            },
+        )
+        .at(
+            HttpMethod::Post,
+            DIFF,
+            compare(),
+            Told {
+                id: "accelerate/mirror/diff",
+                does: "Compares the mirror with the kernel's routing: a line for each difference.",
+                parameters: &[],
+                takes: None,
+                gives: Sent::Json("The differences.", ArrayBuilder::new().items(line).into()),
+                refuses: &[
+                    (409, "Another comparison runs."),
+                    (503, "The mirror's thread does not answer."),
+                ],
             },
         )
         .at(
@@ -152,10 +168,35 @@ fn with_arguments(mut routes: Routes<dyn Accelerated>) -> Routes<dyn Accelerated
 
 // Addresses in packets need more permission than counters: POST, as a trace.
 const FLOWS: &str = "/v1/accelerate/flows";
+// A comparison reads all of the kernel's routing in the mirror's thread: POST, and one at a time.
+const DIFF: &str = "/v1/accelerate/mirror/diff";
 const WHY: &str = "/v1/accelerate/why/{interface}/{source}/{destination}";
 const WRONG: &[(u16, &str)] =
     &[(400, "The request is wrong."), (503, "The mirror's thread does not answer.")];
 const SILENT: &[(u16, &str)] = &[(503, "The mirror's thread does not answer.")];
+const SILENT_OR_TURN: &[(u16, &str)] = &[(
+    503,
+    "The mirror's thread does not answer, or another long list is still being read by the same client, or by too many \
+     others.",
+)];
+
+/// On a thread of its own: others are answered meanwhile, and a second comparison is refused.
+fn compare() -> MethodRouter<Arc<dyn Accelerated>> {
+    let turns = Arc::new(Semaphore::new(1));
+    post(async move |State(source): State<Arc<dyn Accelerated>>| -> Answer<Vec<String>> {
+        let turn = turns.try_acquire_owned().map_err(|_| {
+            let error = "another comparison of the mirror with the kernel runs".into();
+            let help = "wait until it is complete, and ask again".into();
+            (StatusCode::CONFLICT, Json(ApiError { error, help }))
+        })?;
+        waited_for(move || {
+            // Until the thread is done, even if the client has left.
+            let _turn = turn;
+            source.diff()
+        })
+        .await
+    })
+}
 
 async fn set(
     State(source): State<Arc<dyn Accelerated>>,
@@ -175,8 +216,14 @@ async fn add_port(
 
 /// On a thread of its own, since it waits for packets: others are answered meanwhile.
 async fn flows(State(source): State<Arc<dyn Accelerated>>) -> Answer<AcceleratedFlows> {
-    let taken = tokio::task::spawn_blocking(move || source.flows()).await;
-    taken
+    waited_for(move || source.flows()).await
+}
+
+async fn waited_for<T: Send + 'static>(
+    question: impl FnOnce() -> Result<T, AskError> + Send + 'static,
+) -> Answer<T> {
+    let answer = tokio::task::spawn_blocking(question).await;
+    answer
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
         .map(Json)
         .map_err(refused)

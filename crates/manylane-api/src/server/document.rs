@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, get};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa::openapi::content::Content;
@@ -24,6 +24,8 @@ use utoipa::openapi::schema::{ArrayBuilder, ComponentsBuilder, Object, Ref, Sche
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{InfoBuilder, OpenApiBuilder, RefOr, Required};
 
+use super::body::listed;
+use super::bounds::Asker;
 use crate::model::ApiError;
 
 /// Where the document is.
@@ -93,6 +95,25 @@ impl<S: ?Sized + Send + Sync + 'static> Routes<S> {
         self.read(path, does, refuses, gives, take)
     }
 
+    /// As [`list`](Self::list), of any number of elements: one at a time for each client, sent in parts.
+    pub fn long_list<T: ToSchema + Serialize + Send + Unpin + 'static>(
+        mut self,
+        path: &'static str,
+        does: &'static str,
+        refuses: &'static [(u16, &'static str)],
+        take: fn(&S) -> Result<Vec<T>, Refusal>,
+    ) -> Self {
+        let items = self.schema::<T>();
+        let gives = Sent::Json("The list.", ArrayBuilder::new().items(items).into());
+        let answer =
+            get(async move |State(source): State<Arc<S>>, Extension(asker): Extension<Asker>| {
+                let turn = asker.turn().await?;
+                let list = take(&source)?;
+                Ok::<_, Refusal>(listed(list, turn, asker.limits))
+            });
+        self.reading(path, does, refuses, gives, answer)
+    }
+
     /// One thing that is read.
     pub fn one<T: ToSchema + Serialize + 'static>(
         mut self,
@@ -113,8 +134,19 @@ impl<S: ?Sized + Send + Sync + 'static> Routes<S> {
         gives: Sent,
         take: fn(&S) -> Result<T, Refusal>,
     ) -> Self {
-        let id = path.trim_start_matches("/v1/");
         let answer = get(async move |State(source): State<Arc<S>>| take(&source).map(Json));
+        self.reading(path, does, refuses, gives, answer)
+    }
+
+    fn reading(
+        self,
+        path: &'static str,
+        does: &'static str,
+        refuses: &'static [(u16, &'static str)],
+        gives: Sent,
+        answer: MethodRouter<Arc<S>>,
+    ) -> Self {
+        let id = path.trim_start_matches("/v1/");
         self.at(
             HttpMethod::Get,
             path,

@@ -9,31 +9,25 @@
 //! A page of a stranger that runs in a browser here could ask loopback, too, once its name leads there: so a
 //! request has to name this host by its address, as `localhost`, or as the configuration does.
 
-use std::future::Future;
 use std::hint::black_box;
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
 use std::{fmt, fs};
 
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
-use axum::serve::Listener;
+use axum::response::Response;
 use axum::{Json, Router};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, Sleep, sleep};
+use socket2::SockRef;
+use tokio::net::TcpListener;
 
-use super::{Socket, page};
+use super::bounds::Bounds;
+use super::{Socket, body, page};
 use crate::model::ApiError;
 
 /// What is said of the listener: in the configuration, or on the command line.
@@ -51,6 +45,7 @@ pub struct Listen {
 pub struct Doors {
     pub(super) socket: Socket,
     pub(super) tcp: Option<Door>,
+    pub(super) bounds: Bounds,
 }
 
 /// A bound listener, and its access rules.
@@ -127,6 +122,8 @@ impl Listen {
         let bind = || {
             let listener = std::net::TcpListener::bind(address)?;
             listener.set_nonblocking(true)?;
+            // Connections inherit it, instead of up to 4 MiB each for a client that does not read (tcp(7)).
+            SockRef::from(&listener).set_send_buffer_size(SEND_BUFFER)?;
             Ok(listener)
         };
         let listener = bind().map_err(|source| ListenError::Refused { address, source })?;
@@ -152,7 +149,12 @@ pub fn is_loopback(address: SocketAddr) -> bool {
 impl Doors {
     /// The Unix socket, and the TCP listener if one is set.
     pub fn new(socket: Socket, tcp: Option<Door>) -> Doors {
-        Doors { socket, tcp }
+        Doors { socket, tcp, bounds: Bounds::default() }
+    }
+
+    /// With other bounds on clients.
+    pub fn bounded(self, bounds: Bounds) -> Doors {
+        Doors { bounds, ..self }
     }
 }
 
@@ -169,12 +171,13 @@ impl Door {
     }
 
     /// The listener, and `router` behind the guard.
-    pub(super) fn guard(self, router: Router) -> io::Result<(Bounded, Router)> {
+    pub(super) fn guard(self, router: Router) -> io::Result<(TcpListener, Router)> {
         let listener = TcpListener::from_std(self.listener)?;
-        let bounded = Bounded { listener, places: Arc::new(Semaphore::new(CONNECTIONS_MAX)) };
-        Ok((bounded, router.layer(from_fn_with_state(Arc::new(self.guard), admit))))
+        Ok((listener, router.layer(from_fn_with_state(Arc::new(self.guard), admit))))
     }
 }
+
+const SEND_BUFFER: usize = 256 << 10;
 
 /// The access rules of the listener.
 #[derive(Debug)]
@@ -186,9 +189,11 @@ struct Guard {
 /// Lets a request through, or says why not.
 async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     match guard.check(request.method(), request.uri(), request.headers()) {
-        Ok(()) => next.run(request).await,
+        Ok(()) if guard.knows(request.headers()) => next.run(request).await,
+        // Without the token a place lasts for one answer.
+        Ok(()) => body::closing(next.run(request).await),
         Err((status, error)) => {
-            let mut response = (status, Json(error)).into_response();
+            let mut response = body::closing((status, Json(error)));
             if status == StatusCode::UNAUTHORIZED {
                 let way = header::HeaderValue::from_static("Bearer");
                 response.headers_mut().insert(header::WWW_AUTHENTICATE, way);
@@ -231,6 +236,11 @@ impl Guard {
                 "set `token_file` in [api], or ask at the Unix socket",
             ),
         }
+    }
+
+    /// Whether the client has shown what this listener asks of clients.
+    fn knows(&self, headers: &HeaderMap) -> bool {
+        self.token.as_ref().is_none_or(|token| token.is_in(headers))
     }
 
     /// Whether all that the request calls this host is what it may be called.
@@ -305,77 +315,3 @@ impl fmt::Debug for Token {
 /// Short enough to write, too long to guess.
 const TOKEN_MIN: usize = 16;
 const TOKEN_MAX: usize = 1024;
-
-/// Connections at a time: others wait to be accepted.
-const CONNECTIONS_MAX: usize = 64;
-/// A connection on which nothing moved for so long is closed, so that none keeps its place for nothing.
-const IDLE_MAX: Duration = Duration::from_secs(60);
-
-/// A listener with a bound on its connections.
-pub(super) struct Bounded {
-    listener: TcpListener,
-    places: Arc<Semaphore>,
-}
-
-impl Listener for Bounded {
-    type Io = Held;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Held, SocketAddr) {
-        let place = self.places.clone().acquire_owned().await.expect("nobody closes it");
-        let (stream, address) = Listener::accept(&mut self.listener).await;
-        (Held { stream, idle: Box::pin(sleep(IDLE_MAX)), _place: place }, address)
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
-/// A connection that has a place.
-pub(super) struct Held {
-    stream: TcpStream,
-    idle: Pin<Box<Sleep>>,
-    _place: OwnedSemaphorePermit,
-}
-
-impl Held {
-    fn moved(&mut self) {
-        self.idle.as_mut().reset(Instant::now() + IDLE_MAX);
-    }
-}
-
-impl AsyncRead for Held {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, buffer) {
-            self.moved();
-            return Poll::Ready(read);
-        }
-        ready!(self.idle.as_mut().poll(context));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-    }
-}
-
-impl AsyncWrite for Held {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write(context, bytes));
-        self.moved();
-        Poll::Ready(written)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}

@@ -1,8 +1,12 @@
 //! The daemon's side of the API.
 
 pub mod accelerate;
+mod accept;
+mod body;
+pub mod bounds;
 mod capture;
 mod configure;
+mod connection;
 pub(crate) mod document;
 pub mod listen;
 pub(crate) mod metrics;
@@ -19,8 +23,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{Method, StatusCode, Uri, header};
+use axum::middleware::from_fn;
 use axum::response::IntoResponse;
 use axum::routing::{delete, post, put};
 use axum::{Json, Router};
@@ -34,6 +39,7 @@ use crate::model::{
     ApiError, NeighbourStatus, PortStatus, SetError, Setting, Source, TraceLine, TraceLines,
     TraceRequest,
 };
+use bounds::Limits;
 use document::{LINES, Refusal, Routes, Sent, Told};
 use listen::Doors;
 use metrics::METRICS;
@@ -56,29 +62,22 @@ pub(super) async fn serve_routes(
     router: Router,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let Doors { socket, tcp } = doors;
+    let Doors { socket, tcp, bounds } = doors;
+    let limits = Limits::new(bounds);
+    let router = router.layer(DefaultBodyLimit::disable()).layer(from_fn(body::take_whole));
     let listener = UnixListener::from_std(socket.listener()?)?;
     let (begin, begun) = watch::channel(false);
-    let ended = || {
-        let mut begun = begun.clone();
-        // The sender is dropped only together with these futures.
-        async move { drop(begun.wait_for(|begun| *begun).await) }
-    };
-    let by_tcp = match tcp {
-        Some(door) => {
-            let (listener, guarded) = door.guard(router.clone())?;
-            Some(axum::serve(listener, guarded).with_graceful_shutdown(ended()))
-        }
-        None => None,
-    };
-    let by_socket = axum::serve(listener, router).with_graceful_shutdown(ended());
+    let by_tcp = tcp
+        .map(|door| door.guard(router.clone()))
+        .transpose()?
+        .map(|(listener, guarded)| accept::serve(listener, guarded, limits.clone(), begun.clone()));
     let by_tcp = async {
-        match by_tcp {
-            Some(served) => served.into_future().await,
-            None => Ok(()),
+        if let Some(served) = by_tcp {
+            served.await;
         }
     };
-    let served = async { tokio::try_join!(by_socket.into_future(), by_tcp).map(drop) };
+    let served =
+        async { tokio::join!(accept::serve(listener, router, limits.clone(), begun), by_tcp) };
     // A client that neither asks nor hangs up must not keep a stopping daemon.
     let patience = async {
         shutdown.await;
@@ -87,9 +86,10 @@ pub(super) async fn serve_routes(
         tokio::time::sleep(SHUTDOWN_PATIENCE).await;
     };
     tokio::select! {
-        result = served => result,
-        () = patience => Ok(()),
+        _ = served => {}
+        () = patience => {}
     }
+    Ok(())
 }
 
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(1);
@@ -103,8 +103,8 @@ fn routes() -> Routes<dyn Source> {
     let routes = Routes::<dyn Source>::new("manylane run")
         .list("/v1/ports", "The ports, in the order of the configuration.", &[], |s| Ok(s.ports()))
         .list("/v1/workers", "The workers, in order.", &[], |s| Ok(s.workers()))
-        .list("/v1/routes", "All routes, the daemon's own included.", &[], |s| Ok(s.routes()))
-        .list("/v1/neighbours", "All neighbours.", &[], |s| Ok(s.neighbours()))
+        .long_list("/v1/routes", "All routes, the daemon's own included.", TURN, |s| Ok(s.routes()))
+        .long_list("/v1/neighbours", "All neighbours.", TURN, |s| Ok(s.neighbours()))
         .list("/v1/addresses", "The router's own addresses, with conflicts.", &[], |s| {
             Ok(s.addresses())
         })
@@ -122,6 +122,9 @@ fn routes() -> Routes<dyn Source> {
         .at(HttpMethod::Get, page::PAGE, page::answer(), page::told());
     configure::routes(capture::added(changes(routes)))
 }
+
+const TURN: &[(u16, &str)] =
+    &[(503, "Another long list is still being read by the same client, or by too many others.")];
 
 /// The methods that change a daemon, and the trace.
 fn changes(routes: Routes<dyn Source>) -> Routes<dyn Source> {
@@ -346,8 +349,8 @@ pub(super) async fn not_allowed(method: Method, uri: Uri) -> Refusal {
         error: format!("{} does not take {method}", uri.path()),
         help:
             "ask with GET; what is below /v1/config/ and /v1/neighbours/ is changed, with PUT, or \
-               DELETE for a neighbour, or a port below /v1/ports/; /v1/trace, /v1/capture/drops and \
-               /v1/accelerate/flows take POST, and so are apply, diff, confirm and rollback below \
+               DELETE for a neighbour, or a port below /v1/ports/; /v1/trace, /v1/capture/drops, \
+               /v1/accelerate/flows and /v1/accelerate/mirror/diff take POST, and so do apply, diff, confirm and rollback below \
                /v1/config/"
                 .into(),
     };

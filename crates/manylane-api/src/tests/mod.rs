@@ -17,6 +17,7 @@ use crate::sample::Sample;
 use crate::*;
 
 mod accelerate;
+pub(crate) mod attack;
 mod contract;
 mod guarded;
 pub(crate) mod served;

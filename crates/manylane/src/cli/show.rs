@@ -84,7 +84,7 @@ pub(super) fn run(ShowOptions { question, json, watch, socket }: &ShowOptions) -
         return watch::watch(&client, question, *json, *interval);
     }
     let text = place(&client, question).and_then(|place| match json {
-        true => client.ask_text(&place.path).map(|json| json + "\n"),
+        true => place.json(&client).map(|json| json + "\n"),
         false => table(&client, question.what, &place),
     });
     match text {
@@ -161,6 +161,21 @@ pub(super) struct Place {
     pub is_accelerator: bool,
 }
 
+impl Place {
+    /// The answer as the API gives it.
+    pub fn json(&self, client: &Client) -> Result<String, ClientError> {
+        match is_comparison(&self.path) {
+            true => client.post_text(&self.path, &()),
+            false => client.ask_text(&self.path),
+        }
+    }
+}
+
+/// Whether the daemon compares for it, which takes POST.
+fn is_comparison(path: &str) -> bool {
+    path.ends_with("/mirror/diff")
+}
+
 /// Finds out which daemon answers.
 pub(super) fn place(client: &Client, question: &Question) -> Result<Place, ClientError> {
     #[derive(serde::Deserialize)]
@@ -188,8 +203,8 @@ fn accelerated(client: &Client, what: Noun, path: &str) -> Result<String, Client
         Noun::Neighbours => client.ask(path).map(|answer: Vec<_>| accelerate::neighbours(&answer)),
         Noun::Config => client.ask(path).map(|answer| accelerate::config(&answer)),
         Noun::Why => client.ask(path).map(|answer| accelerate::why(&answer)),
-        Noun::Mirror if path.ends_with("/diff") => {
-            client.ask(path).map(|answer: Vec<_>| accelerate::diff(&answer))
+        Noun::Mirror if is_comparison(path) => {
+            client.post(path, &()).map(|answer: Vec<_>| accelerate::diff(&answer))
         }
         Noun::Mirror => client.ask(path).map(|answer| accelerate::mirror(&answer)),
         Noun::Ports => {

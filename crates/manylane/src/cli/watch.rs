@@ -46,7 +46,7 @@ pub(super) fn watch(
     let begin = Instant::now();
     for round in 1.. {
         let text = match json {
-            true => client.ask_text(&watched.place.path).map(|json| one_line(&json)),
+            true => watched.place.json(client).map(|json| one_line(&json)),
             false => watched.table(),
         };
         let text = match text {

@@ -16,9 +16,10 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, get};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -28,6 +29,7 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::bounds::{Asker, Bound, Limits};
 use super::document::{Sent, Told};
 
 use format::Format;
@@ -52,9 +54,9 @@ type Column<T> = (&'static str, &'static str, &'static str, fn(&T) -> u64);
 
 /// Answers with a page.
 pub(super) fn answer<S: ?Sized + Send + Sync + 'static>(write: Write<S>) -> MethodRouter<Arc<S>> {
-    get(async move |State(source): State<Arc<S>>, headers: HeaderMap| -> Response {
+    get(async move |State(source): State<Arc<S>>, asker: Extension<Asker>, headers: HeaderMap| {
         let format = Format::wanted(&headers);
-        let page = page(source, write, format);
+        let page = page(source, write, asker.limits.clone(), format);
         let headers = [(header::CONTENT_TYPE, format.content_type()), (header::VARY, "accept")];
         (headers, page).into_response()
     })
@@ -79,10 +81,11 @@ pub(super) fn told() -> Told {
 fn page<S: ?Sized + Send + Sync + 'static>(
     source: Arc<S>,
     write: Write<S>,
+    limits: Arc<Limits>,
     format: Format,
 ) -> String {
     let mut registry = Registry::with_prefix("manylane");
-    registry.register_collector(Box::new(Scrape { source, write }));
+    registry.register_collector(Box::new(Scrape { source, write, limits }));
     let mut text = String::new();
     encode(&mut text, &registry).expect("a text takes all that is written to it");
     match format {
@@ -94,6 +97,8 @@ fn page<S: ?Sized + Send + Sync + 'static>(
 struct Scrape<S: ?Sized> {
     source: Arc<S>,
     write: Write<S>,
+    /// The API's own.
+    limits: Arc<Limits>,
 }
 
 impl<S: ?Sized> fmt::Debug for Scrape<S> {
@@ -104,8 +109,16 @@ impl<S: ?Sized> fmt::Debug for Scrape<S> {
 
 impl<S: ?Sized + Send + Sync + 'static> Collector for Scrape<S> {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        (self.write)(&self.source, &mut Page(encoder))
+        let page = &mut Page(encoder);
+        (self.write)(&self.source, page)?;
+        api(&self.limits, page)
     }
+}
+
+/// The bounds on clients, each with how often it was reached.
+fn api(limits: &Limits, page: &mut Page<'_>) -> fmt::Result {
+    let samples = Bound::ALL.map(|bound| (labels([("bound", bound.name())]), limits.times(bound)));
+    page.counter("api_refused", "", "Clients of the API that reached a bound.", samples)
 }
 
 impl Page<'_> {

@@ -20,6 +20,10 @@ const ACCEPTS: [(Format, &str); 2] = [
     (Format::Text, "Accept: */*"),
 ];
 
+fn limits() -> Arc<Limits> {
+    Limits::new(crate::Bounds::default())
+}
+
 #[test]
 fn both_pages_are_strict_in_the_format_that_the_client_asks_for() {
     for (kind, name) in [(Kind::Forwarder, "metrics-run"), (Kind::Accelerator, "metrics-acc")] {
@@ -55,8 +59,8 @@ fn both_pages_are_strict_in_the_format_that_the_client_asks_for() {
 #[test]
 fn promtool_takes_both_pages() {
     let pages = [
-        page::<dyn Source>(Arc::new(Sample), forwarder, Format::Text),
-        page::<dyn Accelerated>(Arc::new(AcceleratorSample), accelerator, Format::Text),
+        page::<dyn Source>(Arc::new(Sample), forwarder, limits(), Format::Text),
+        page::<dyn Accelerated>(Arc::new(AcceleratorSample), accelerator, limits(), Format::Text),
     ];
     for page in pages {
         let mut command = Command::new("promtool");
@@ -81,7 +85,8 @@ fn promtool_takes_both_pages() {
 #[test]
 fn the_forwarders_metrics_add_up_with_its_ledger() {
     let exposed =
-        Exposed::read(&page::<dyn Source>(Arc::new(Sample), forwarder, Format::Open)).unwrap();
+        Exposed::read(&page::<dyn Source>(Arc::new(Sample), forwarder, limits(), Format::Open))
+            .unwrap();
     let ledger = Sample.ledger();
     let sum = |name: &str| exposed.sum(&format!("manylane_{name}"));
     assert_eq!(sum("ledger_received_packets_total"), ledger.received as f64);
@@ -109,7 +114,7 @@ fn the_forwarders_metrics_add_up_with_its_ledger() {
 #[test]
 fn the_accelerators_metrics_add_up_with_its_ledger() {
     let source: Arc<dyn Accelerated> = Arc::new(AcceleratorSample);
-    let exposed = Exposed::read(&page(source, accelerator, Format::Open)).unwrap();
+    let exposed = Exposed::read(&page(source, accelerator, limits(), Format::Open)).unwrap();
     let ledger = AcceleratorSample.ledger();
     let sum = |name: &str| exposed.sum(&format!("manylane_accelerated_{name}"));
     assert_eq!(sum("ledger_seen_packets_total"), ledger.seen as f64);
@@ -182,8 +187,8 @@ fn the_dashboard_shows_what_there_is() {
     let dashboard: serde_json::Value = serde_json::from_str(text).unwrap();
     let mut exposed = BTreeSet::new();
     let pages = [
-        page::<dyn Source>(Arc::new(Sample), forwarder, Format::Open),
-        page::<dyn Accelerated>(Arc::new(AcceleratorSample), accelerator, Format::Open),
+        page::<dyn Source>(Arc::new(Sample), forwarder, limits(), Format::Open),
+        page::<dyn Accelerated>(Arc::new(AcceleratorSample), accelerator, limits(), Format::Open),
     ];
     for page in pages {
         exposed.extend(Exposed::read(&page).unwrap().names());
