@@ -1,7 +1,8 @@
 //! `manylane config`: settings, and configurations as a whole.
 
 use std::fmt::Write;
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,10 +13,11 @@ use super::{SOCKET, USAGE, check, complain, done, percent_encoded, print};
 use crate::terminal::table::plural;
 use manylane_api::DEFAULT_SOCKET;
 use manylane_api::{
-    Client, ClientError, ConfigApplied, ConfigChange, ConfigRequest, ConfigStatus, Setting,
+    CONFIG_REQUEST_BYTES_MAX, Client, ClientError, ConfigApplied, ConfigChange, ConfigRequest,
+    ConfigStatus, Setting,
 };
 use manylane_router::config::keys::{self, Found};
-use manylane_router::config::save;
+use manylane_router::config::{Config, Environment, save};
 
 #[derive(Debug, Args)]
 pub(super) struct ConfigOptions {
@@ -141,7 +143,8 @@ fn show(ask: &AskOptions) -> ExitCode {
 
 fn diff(file: Option<&PathBuf>, ask: &AskOptions) -> ExitCode {
     let client = ask.client();
-    let request = match (file, client.ask::<ConfigStatus>("/v1/config")) {
+    // The file that the answer names is read and sent to the daemon: a stranger could have any file sent.
+    let request = match (file, client.clone().wary().ask::<ConfigStatus>("/v1/config")) {
         (Some(file), _) => request(file, None),
         (None, Ok(status)) => request(&status.file.into(), None),
         (None, Err(error)) => return done::<()>(Err(error)),
@@ -195,7 +198,7 @@ fn after(ask: &AskOptions, what: &str, said: &str) -> ExitCode {
 }
 
 fn write(file: Option<&PathBuf>, ask: &AskOptions) -> ExitCode {
-    let status = match ask.client().ask::<ConfigStatus>("/v1/config") {
+    let status = match ask.client().wary().ask::<ConfigStatus>("/v1/config") {
         Ok(status) => status,
         Err(error) => return done::<()>(Err(error)),
     };
@@ -203,11 +206,48 @@ fn write(file: Option<&PathBuf>, ask: &AskOptions) -> ExitCode {
         let error = "the configuration is on trial; `manylane config confirm` comes first";
         return done::<()>(Err(error));
     }
-    let file = file.cloned().unwrap_or_else(|| status.file.clone().into());
+    let file = match to_write(file, &status) {
+        Ok(file) => file,
+        Err(error) => return done::<()>(Err(error)),
+    };
     match save(&file, &status.text) {
         Ok(()) => print(&format!("saved to {}\n", file.display())),
         Err(error) => done::<()>(Err(error)),
     }
+}
+
+/// Where the configuration may be written: to a file that the operator names, or to a configuration that is there.
+///
+/// A daemon without privileges must not have root write another file, or write one that is no configuration.
+fn to_write(named: Option<&PathBuf>, status: &ConfigStatus) -> Result<PathBuf, String> {
+    if let Err(error) = Config::parse(&status.text, "the daemon's answer", &anywhere()) {
+        return Err(format!(
+            "what the daemon runs by is not saved, since it is no configuration: {error}"
+        ));
+    }
+    if let Some(file) = named {
+        return Ok(file.clone());
+    }
+    let file = PathBuf::from(&status.file);
+    let name = file.display();
+    if !file.is_absolute() {
+        return Err(format!(
+            "the daemon names the file {name} without its folder; name it: `manylane config save FILE`"
+        ));
+    }
+    match Config::load(&file, &anywhere()) {
+        Ok(_) => Ok(file),
+        Err(error) => Err(format!(
+            "the daemon names {name}, which is no valid configuration; to write it all the same, name it: `manylane config \
+             save {name}`\n{error}"
+        )),
+    }
+}
+
+/// A machine that has what any configuration names.
+fn anywhere() -> Environment<'static> {
+    let cores = (0..=u16::MAX).collect();
+    Environment { cores, socket: DEFAULT_SOCKET.into(), interfaces: &|_| Ok(()) }
 }
 
 fn explain(key: Option<&str>) -> ExitCode {
@@ -243,14 +283,24 @@ fn explain(key: Option<&str>) -> ExitCode {
 
 fn request(file: &PathBuf, within: Option<Duration>) -> Result<ConfigRequest, String> {
     let name = file.display().to_string();
-    let text = fs::read_to_string(file).map_err(|error| {
+    let mut text = String::new();
+    // One byte more than can be sent.
+    let read = File::open(file)
+        .and_then(|file| file.take(CONFIG_REQUEST_BYTES_MAX as u64 + 1).read_to_string(&mut text));
+    read.map_err(|error| {
         format!("cannot read {name}: {error}; name a TOML file that this user can read")
     })?;
-    Ok(ConfigRequest {
-        text,
-        name: Some(name),
-        confirm_within_s: within.map(|time| time.as_secs_f64()),
-    })
+    let confirm_within_s = within.map(|time| time.as_secs_f64());
+    let request = ConfigRequest { text, name: Some(name), confirm_within_s };
+    let bytes = serde_json::to_vec(&request).map_or(usize::MAX, |json| json.len());
+    if bytes > CONFIG_REQUEST_BYTES_MAX {
+        return Err(format!(
+            "{} is larger than a request to the daemon may be, which is {} MiB as JSON; learn some of its routes instead",
+            file.display(),
+            CONFIG_REQUEST_BYTES_MAX >> 20
+        ));
+    }
+    Ok(request)
 }
 
 fn listed(changes: &[ConfigChange]) -> String {

@@ -1,7 +1,7 @@
 //! `manylane run`: the router of a configuration file, until it is interrupted.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{self, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -92,17 +92,16 @@ pub(super) fn run(options: &RunOptions) -> ExitCode {
         return print(&checked(&options.file, &config, &budget));
     }
     let socket = options.socket.clone().unwrap_or_else(|| config.socket.clone());
+    // For `config save` and `config diff`, which may run in another folder.
+    let file = path::absolute(&options.file).unwrap_or_else(|_| options.file.clone());
     match Privileges::new(Keep::Forwarding, options.user.as_deref()) {
-        Ok(privileges) => {
-            let file = (options.file.clone(), version);
-            match control::run(config, file, &socket, &privileges) {
-                Err(error) if error.is_of_configuration() => {
-                    complain(&format_args!("error: {error}"));
-                    USAGE.into()
-                }
-                ended => done(ended),
+        Ok(privileges) => match control::run(config, (file, version), &socket, &privileges) {
+            Err(error) if error.is_of_configuration() => {
+                complain(&format_args!("error: {error}"));
+                USAGE.into()
             }
-        }
+            ended => done(ended),
+        },
         Err(error) => {
             complain(&format_args!("error: {error}"));
             USAGE.into()
