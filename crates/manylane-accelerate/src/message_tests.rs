@@ -68,7 +68,11 @@ fn accelerators() {
                 ["process 7 (eth0)", "/run/l"],
                 "stop it, or add interfaces to it"
             ),
-            (taken(""), ["another process", "/run/l"], "stop it, or add interfaces to it"),
+            (
+                taken("another process"),
+                ["another process", "/run/l"],
+                "stop it, or add interfaces to it"
+            ),
         ],
         Refused: [
             (refused(EPERM), ["open /run/l", "not permitted"], "needs root"),
@@ -78,7 +82,7 @@ fn accelerators() {
     let netlink = GateError::Netlink(unlinked());
     let program = manylane_io::bpf::BpfError::Load(Box::new(said(EPERM)));
     messages!(AccelerateError {
-        Lock: [(Lock(taken("")), ["/run/l"], "stop it")],
+        Lock: [(Lock(taken("another process")), ["/run/l"], "stop it")],
         InterfaceLock: [(
             InterfaceLock(InterfaceLockError::Taken {
                 interface: "eth0".into(),

@@ -1,5 +1,6 @@
 //! The CLI's side of the API: one request, and wait for the answer.
 
+use std::error::Error;
 use std::future::Future;
 use std::io;
 use std::ops::ControlFlow;
@@ -327,7 +328,7 @@ impl Client {
     }
 
     fn broken(&self, error: hyper::Error) -> ClientError {
-        match error.is_incomplete_message() || error.is_canceled() || is_io(&error) {
+        match is_closed(&error) {
             true => ClientError::Closed { socket: self.socket.clone() },
             false => self.unexpected(error),
         }
@@ -357,9 +358,17 @@ impl Client {
     }
 }
 
-/// Whether the connection failed, not what was said by it.
-fn is_io(error: &hyper::Error) -> bool {
-    std::error::Error::source(error).is_some_and(|source| source.is::<io::Error>())
+/// Whether the connection ended before an answer, and not by what was said.
+fn is_closed(error: &hyper::Error) -> bool {
+    let causes = std::iter::successors(Some(error as &dyn Error), |&error| error.source());
+    let mut causes = causes
+        .map(|error| (error.downcast_ref::<hyper::Error>(), error.downcast_ref::<io::Error>()));
+    causes.any(|(http, system)| {
+        http.is_some_and(hyper::Error::is_incomplete_message)
+            || system.is_some_and(|error| {
+                matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+            })
+    })
 }
 
 /// A daemon under full load answers in milliseconds; a table of a million routes takes a second.

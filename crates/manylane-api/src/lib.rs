@@ -62,7 +62,8 @@
 //! | `model`     | the JSON, and the traits by which a daemon answers                     | nothing            |
 //! | `client`    | requests to a daemon's socket; the calling thread waits               | `model`            |
 //! | `dashboard` | the page for browsers                                                  | nothing            |
-//! | `server`    | sockets, routes with their descriptions, metrics, the page; runs on the API's thread | `model`, `dashboard` |
+//! | `lock_file` | a lock that goes with its process, for what one daemon has             | nothing            |
+//! | `server`    | sockets, routes with their descriptions, metrics, the page; runs on the API's thread | `model`, `dashboard`, `lock_file` |
 //! | `sample`    | a daemon with fixed answers, for tests (feature `sample`)                    | `model`            |
 //!
 //! Each peer (a user at the socket, an address by TCP) has its share of connections, a deadline for each request and each
@@ -79,6 +80,7 @@ mod messages;
 
 pub mod client;
 mod dashboard;
+pub mod lock_file;
 pub mod model;
 #[cfg(any(test, feature = "sample"))]
 pub mod sample;

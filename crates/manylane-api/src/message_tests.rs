@@ -51,6 +51,16 @@ fn doors() {
     });
     messages!(BindError {
         Answered: [(answered(), ["/run/s"], "stop it, or name another socket")],
+        Locked: [(
+            Locked { path: "/run/s.lock".into(), holder: "process 7 (sleep)".into() },
+            ["process 7 (sleep)", "/run/s.lock"],
+            "end it, or name another socket with --socket"
+        )],
+        Lock: [(
+            Lock { path: "/run/s.lock".into(), step: "open", source: said(EPERM) },
+            ["open the lock /run/s.lock", "not permitted"],
+            "name a path this user may write with --socket"
+        )],
         TooLong: [(
             TooLong { path: "/run/s".into() },
             ["/run/s", "at most 107"],

@@ -1,5 +1,6 @@
 //! Why a call of a socket in another process failed.
 
+use manylane_io::syscall::exhausted;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -97,11 +98,11 @@ impl fmt::Display for RemoteError {
                     path.as_os_str().len()
                 )
             }
-            RemoteError::Unreachable { path, source } => write!(
-                f,
-                "cannot connect to {}: {source}; capture as root or as a member of the group `manylane-capture`",
-                path.display()
-            ),
+            RemoteError::Unreachable { path, source } => {
+                let help = exhausted(source)
+                    .unwrap_or("capture as root or as a member of the group `manylane-capture`");
+                write!(f, "cannot connect to {}: {source}; {help}", path.display())
+            }
             RemoteError::Refused(refusal) => write!(f, "the daemon refused: {}", refusal.error),
             RemoteError::Silent { path } => write!(
                 f,

@@ -3,6 +3,7 @@
 //! Read by netlink and the ethtool ioctls (netdevice(7), linux/ethtool.h), not from sysfs, which shows the namespace of
 //! the process that mounted it.
 
+use crate::syscall::exhausted;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -141,7 +142,7 @@ fn next_step(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
         Some(libc::EPERM) => "needs root (CAP_NET_RAW)",
         Some(libc::ENODEV) => "the interface is gone; `ip link` lists the existing ones",
-        _ => "`ip -details link` shows what the kernel knows of it",
+        _ => exhausted(source).unwrap_or("`ip -details link` shows what the kernel knows of it"),
     }
 }
 

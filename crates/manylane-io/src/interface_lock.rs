@@ -9,6 +9,7 @@
 //! ends. The file stays, and what it says counts only where a lock is. A daemon opens the file while it is root, and can
 //! lock more interfaces later, when it is not.
 
+use crate::syscall::exhausted;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -20,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc::{self, flock};
+use nix::unistd::geteuid;
 
 /// The locks of the calling thread's network namespace. A clone has the same locks.
 #[derive(Clone, Debug)]
@@ -71,7 +73,7 @@ pub enum InterfaceLockError {
 fn next_step(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::PermissionDenied => "needs root, or a --socket in a folder of this user",
-        _ => "see that /run exists and that root may write to it",
+        _ => exhausted(source).unwrap_or("see that /run exists and that root may write to it"),
     }
 }
 
@@ -172,7 +174,15 @@ fn open_in(folder: &Path, command: &str) -> Result<InterfaceLocks, InterfaceLock
     let mut options = OpenOptions::new();
     // Permission to open the file is permission to lock it.
     let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    // Another user's link would have root write anywhere; a pipe would be waited for.
+    let options = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
     let file = options.open(&path).map_err(refused(&path, "open"))?;
+    let facts = file.metadata().map_err(refused(&path, "look at"))?;
+    let is_ours = [0, geteuid().as_raw()].contains(&facts.uid());
+    if !facts.is_file() || facts.nlink() > 1 || !is_ours {
+        let wrong = "it is another user's, or no file with one name; remove it";
+        return Err(refused(&path, "use")(io::Error::other(wrong)));
+    }
     let owner = format!("process {} ({command})", process::id());
     Ok(InterfaceLocks(Arc::new(Shared { path, file, owner, own: Mutex::default() })))
 }
@@ -244,6 +254,25 @@ mod tests {
         assert_eq!(lan.index(), 2);
         drop(lan);
         locks.take("lan0", 2).expect("it is free again");
+    }
+
+    /// Root would have written into the file that a link leads to, or one that has a second name here.
+    #[test]
+    fn no_file_behind_a_link_is_written() {
+        let folder = Folder::new("link");
+        let path = folder.open("manylane run").0.path.clone();
+        let victim = folder.0.join("victim");
+        fs::write(&victim, "precious").expect("the folder is ours");
+        type Link = fn(&Path, &Path) -> io::Result<()>;
+        let links: [Link; 2] =
+            [|from, to| std::os::unix::fs::symlink(from, to), |from, to| fs::hard_link(from, to)];
+        for link in links {
+            fs::remove_file(&path).expect("it is ours");
+            link(&victim, &path).expect("the folder is ours");
+            let error = open_in(&folder.0, "manylane run").expect_err("it is a link");
+            assert!(matches!(error, InterfaceLockError::Refused { .. }), "{error}");
+        }
+        assert_eq!(fs::read_to_string(&victim).expect("it is there"), "precious");
     }
 
     #[test]

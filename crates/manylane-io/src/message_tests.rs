@@ -20,6 +20,7 @@ use crate::sysctl::SysctlError;
 
 mod ports;
 
+const EMFILE: &str = "Too many open files";
 const EPERM: &str = "Operation not permitted";
 const EIO: &str = "Input/output error";
 
@@ -32,6 +33,12 @@ fn absent() -> InterfaceError {
         name: "eth7".into(),
         present: vec!["lo".into(), "eth0".into()],
     }
+}
+
+/// Privilege would not help.
+fn exhausted() -> BpfError {
+    let BpfError::Program { program, step, needs, .. } = unloadable() else { unreachable!() };
+    BpfError::Program { program, step, needs, source: Box::new(said(libc::EMFILE)) }
 }
 
 fn unloadable() -> BpfError {
@@ -160,7 +167,10 @@ fn programs() {
             ["queue 3", "the index is 3"],
             "needs root"
         )],
-        Program: [(unloadable(), ["load the program that steers", EPERM], "and Linux 5.8")],
+        Program: [
+            (unloadable(), ["load the program that steers", EPERM], "and Linux 5.8"),
+            (exhausted(), ["load the program that steers", EMFILE], "raise its limit (`ulimit -n`"),
+        ],
         Table: [(
             Table { name: "routes", bytes: 4096, source: said(libc::ENOMEM) },
             ["routes", "4096 bytes"],
@@ -193,6 +203,8 @@ fn namespaces() {
     let mut page = Page::new("NamespaceError");
     for (number, said_of, next) in [
         (libc::EPERM, EPERM, "needs root"),
+        (libc::EMFILE, EMFILE, "raise its limit (`ulimit -n`"),
+        (libc::ENFILE, EMFILE, "raise the sysctl fs.file-max"),
         (libc::ENOSPC, "No space left", "raise /proc/sys/user/max_net_namespaces"),
         (libc::ENOENT, "No such file", "mount /proc"),
         (libc::EIO, EIO, "`lsns -t net`"),

@@ -4,6 +4,7 @@
 //! under `/run/netns`, so nothing is left behind when the process dies, by SIGKILL too. Labs and tests
 //! give each [`Host`] such a thread.
 
+use crate::syscall::exhausted;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -62,7 +63,7 @@ fn next_step(source: &io::Error) -> &'static str {
         Some(libc::EPERM) => "needs root (CAP_SYS_ADMIN)",
         Some(libc::ENOSPC) => "raise /proc/sys/user/max_net_namespaces",
         Some(libc::ENOENT) => "mount /proc",
-        _ => "`lsns -t net` lists the existing ones",
+        _ => exhausted(source).unwrap_or("`lsns -t net` lists the existing ones"),
     }
 }
 

@@ -12,6 +12,17 @@ pub fn check_length(returned: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(returned).map_err(|_| io::Error::last_os_error())
 }
 
+/// What helps a process that has no file descriptor left: privilege does not.
+pub fn exhausted(error: &io::Error) -> Option<&'static str> {
+    match error.raw_os_error()? {
+        libc::EMFILE => Some(
+            "this process has too many files open: raise its limit (`ulimit -n`, `LimitNOFILE` of a unit)",
+        ),
+        libc::ENFILE => Some("the system has too many files open: raise the sysctl fs.file-max"),
+        _ => None,
+    }
+}
+
 /// Repeats `call` while a signal interrupts it.
 pub fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {

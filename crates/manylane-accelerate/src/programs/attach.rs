@@ -7,6 +7,7 @@
 //! attachment which one it is for (`expected_revision`): if another process came between, the kernel refuses, and we
 //! look again. So `attached` and what the kernel has do not drift apart unseen.
 
+use manylane_io::syscall::exhausted;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -77,7 +78,7 @@ fn cure_at_ingress(refusal: &io::Error) -> &'static str {
         Some(libc::ERANGE) => {
             "as many programs are there as fit, and they stay: bpftool net shows whose"
         }
-        _ => "`manylane doctor` shows what this machine can",
+        _ => exhausted(refusal).unwrap_or("`manylane doctor` shows what this machine can"),
     }
 }
 
@@ -93,7 +94,7 @@ fn cure_in_the_driver(refusal: &io::Error) -> &'static str {
         Some(libc::EINVAL | libc::ERANGE | libc::ENOSPC) => {
             "its driver takes none as it is set up now: MTU, queues (ethtool -l) or offloads (ethtool -k) are in the way"
         }
-        _ => "`manylane doctor` shows what this machine can",
+        _ => exhausted(refusal).unwrap_or("`manylane doctor` shows what this machine can"),
     }
 }
 

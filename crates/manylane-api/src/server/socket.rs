@@ -1,13 +1,16 @@
 //! The sockets of a daemon: one daemon has them, and what a dead one left does not stand in the way.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::unistd::Group;
+
+use crate::lock_file::{LockFile, LockFileError};
 
 /// A bound socket. Dropping it removes the file.
 #[derive(Debug)]
@@ -37,6 +40,30 @@ pub enum BindError {
     NotASocket {
         /// The file.
         path: PathBuf,
+    },
+    /// Another process has held the lock for starts for too long.
+    #[error(
+        "{holder} holds the lock {} of daemons that start; end it, or name another socket with --socket",
+        .path.display()
+    )]
+    Locked {
+        /// The lock's file.
+        path: PathBuf,
+        /// The process.
+        holder: String,
+    },
+    /// The lock for starts cannot be had.
+    #[error(
+        "cannot {step} the lock {} of daemons that start: {source}; name a path this user may write with --socket",
+        .path.display()
+    )]
+    Lock {
+        /// The lock's file.
+        path: PathBuf,
+        /// What was tried, as in "cannot ...".
+        step: &'static str,
+        /// What the system said.
+        source: io::Error,
     },
     /// The path is longer than a socket's can be.
     #[error(
@@ -102,9 +129,14 @@ pub fn listen(path: &Path, kind: socket2::Type, group: &str) -> Result<socket2::
         .create(directory)
         .map_err(refused("create the directory of"))?;
     // Two daemons that start together must not both find a left-over file: the second would
-    // remove the first one's new socket. A lock on the directory leaves nothing behind.
-    let turn = File::open(directory).map_err(refused("open the directory of"))?;
-    turn.lock().map_err(refused("lock the directory of"))?;
+    // remove the first one's new socket.
+    let turn = path.with_added_extension("lock");
+    let _turn = LockFile::take(&turn, "starting", TURN).map_err(|error| match error {
+        LockFileError::Taken { holder } => BindError::Locked { path: turn.clone(), holder },
+        LockFileError::Refused { step, source } => {
+            BindError::Lock { path: turn.clone(), step, source }
+        }
+    })?;
 
     remove_left_over(path, kind)?;
     let begin = || {
@@ -131,6 +163,9 @@ pub fn is_too_long(path: &Path) -> bool {
 
 /// The longest path of a socket, in bytes: unix(7) has 108, the last of them a zero.
 pub const PATH_MAX: usize = 107;
+
+/// A start holds the lock for some system calls.
+const TURN: Duration = Duration::from_secs(5);
 
 /// Connections that wait to be accepted, as the standard library has it.
 const BACKLOG: i32 = 128;

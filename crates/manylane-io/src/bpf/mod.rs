@@ -19,6 +19,7 @@ pub mod object;
 mod steer;
 mod tagged;
 
+use crate::syscall::exhausted;
 use std::error::Error;
 use std::fmt;
 use std::io;
@@ -218,12 +219,26 @@ pub enum BpfError {
     TestRun(Box<ProgramError>),
 }
 
+/// What helps: `otherwise`, unless a cause of the error is that no file descriptor is left.
+fn or_exhausted<'a>(error: &'a (dyn Error + 'static), otherwise: &'a str) -> &'a str {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    let mut known = causes.filter_map(|error| error.downcast_ref::<io::Error>());
+    known.find_map(exhausted).unwrap_or(otherwise)
+}
+
 impl fmt::Display for BpfError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BpfError::Load(source) => {
                 write!(f, "cannot load the XDP program: {}", Chain(source.as_ref()))?;
-                f.write_str("; needs root (CAP_BPF, CAP_NET_ADMIN) and Linux 5.18")
+                write!(
+                    f,
+                    "; {}",
+                    or_exhausted(
+                        source.as_ref(),
+                        "needs root (CAP_BPF, CAP_NET_ADMIN) and Linux 5.18"
+                    )
+                )
             }
             BpfError::Attach { interface, reasons } => {
                 write!(f, "cannot attach the XDP program to {interface}")?;
@@ -239,25 +254,35 @@ impl fmt::Display for BpfError {
             BpfError::Map { queue, source } => {
                 write!(
                     f,
-                    "the table of AF_XDP sockets did not take that of queue {queue}: {}; needs root (CAP_BPF); \
-                     `manylane doctor` shows what this machine can",
-                    Chain(source.as_ref())
+                    "the table of AF_XDP sockets did not take that of queue {queue}: {}; {}; `manylane doctor` shows what \
+                     this machine can",
+                    Chain(source.as_ref()),
+                    or_exhausted(source.as_ref(), "needs root (CAP_BPF)")
                 )
             }
             BpfError::Program { program, step, needs, source } => write!(
                 f,
-                "cannot {step} {program}: {}; needs root (CAP_BPF, CAP_NET_ADMIN) and {needs}",
-                Chain(source.as_ref())
+                "cannot {step} {program}: {}; {}",
+                Chain(source.as_ref()),
+                or_exhausted(
+                    source.as_ref(),
+                    &format!("needs root (CAP_BPF, CAP_NET_ADMIN) and {needs}")
+                )
             ),
             BpfError::Table { name, bytes, source } => write!(
                 f,
-                "no table {name} of {bytes} bytes: {source}; needs root (CAP_BPF), Linux 5.5, and that memory"
+                "no table {name} of {bytes} bytes: {source}; {}",
+                or_exhausted(source, "needs root (CAP_BPF), Linux 5.5, and that memory")
             ),
             BpfError::TestRun(source) => {
                 write!(
                     f,
-                    "cannot try the program on a frame: {}; needs root (CAP_BPF, CAP_NET_ADMIN) and Linux 5.18",
-                    Chain(source.as_ref())
+                    "cannot try the program on a frame: {}; {}",
+                    Chain(source.as_ref()),
+                    or_exhausted(
+                        source.as_ref(),
+                        "needs root (CAP_BPF, CAP_NET_ADMIN) and Linux 5.18"
+                    )
                 )
             }
         }

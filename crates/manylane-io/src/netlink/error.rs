@@ -1,5 +1,6 @@
 //! Why the kernel refused a netlink request.
 
+use crate::syscall::exhausted;
 use std::io;
 
 use super::socket::Refusal;
@@ -73,6 +74,6 @@ fn next_step(source: &io::Error) -> &'static str {
         libc::ENETDOWN => "set the link up first (`ip link set up`)",
         libc::ENODEV => "the interface is gone; `ip link` lists the existing ones",
         libc::EOPNOTSUPP => "needs a kernel built with this feature",
-        _ => "`manylane doctor` shows what this machine supports",
+        _ => exhausted(source).unwrap_or("`manylane doctor` shows what this machine supports"),
     }
 }

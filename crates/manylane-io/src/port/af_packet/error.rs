@@ -1,5 +1,6 @@
 //! Why a port did not open, and what the operator can do about it.
 
+use crate::syscall::exhausted;
 use std::io;
 
 use super::super::vnet::PACKET_MAX;
@@ -61,6 +62,6 @@ fn next_step(source: &io::Error) -> &'static str {
         libc::EAFNOSUPPORT => "needs a kernel built with CONFIG_PACKET",
         libc::ENODEV | libc::ENXIO => "the interface is gone; `ip link` lists the existing ones",
         libc::ENOSPC => "the group of queues is full: take fewer workers",
-        _ => "`manylane doctor` shows what this machine supports",
+        _ => exhausted(source).unwrap_or("`manylane doctor` shows what this machine supports"),
     }
 }

@@ -1,5 +1,6 @@
 //! Why a port did not open, and what the operator can do about it.
 
+use crate::syscall::exhausted;
 use std::fmt;
 use std::io;
 
@@ -175,7 +176,7 @@ fn next_step(source: &io::Error) -> &'static str {
         }
         libc::ENODEV => "the interface is gone; `ip link` lists the existing ones",
         libc::EOPNOTSUPP => "the driver does not support it; try zero_copy = false",
-        _ => "`manylane doctor` shows what this machine supports",
+        _ => exhausted(source).unwrap_or("`manylane doctor` shows what this machine supports"),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Why a port did not open, and what the operator can do about it.
 
+use crate::syscall::exhausted;
 use std::io;
 
 use super::super::vnet::PACKET_MAX;
@@ -124,6 +125,6 @@ fn next_step(source: &io::Error) -> &'static str {
         libc::ENOENT | libc::ENODEV => {
             "needs a kernel built with CONFIG_TUN, and, in a container, the device /dev/net/tun"
         }
-        _ => "`manylane doctor` shows what this machine supports",
+        _ => exhausted(source).unwrap_or("`manylane doctor` shows what this machine supports"),
     }
 }
