@@ -66,7 +66,9 @@ use manylane_sync::rcu::{Guard, Index};
 use self::heard::Heard;
 use crate::fib::{Ipv4Fib, Ipv6Fib, NextHop as NextHopMark};
 use crate::icmp::RateLimit;
-use crate::neighbour::{Adjacencies, AdjacencyState, Key, Neighbour, OwnAddresses, Report};
+use crate::neighbour::{
+    Adjacencies, AdjacencyState, Key, Neighbour, OwnAddresses, Report, Requester,
+};
 use crate::nexthop::{NextHop, NextHops};
 use crate::wire::ethernet::{Mac, Tags};
 
@@ -455,9 +457,11 @@ impl Forwarder {
         self.tables.adjacencies.key(self.tables.adjacencies.load(guard, neighbour))
     }
 
-    /// Requests a neighbour that has no entry from the control thread.
-    pub fn report_missing_key(&mut self, key: Key) {
-        self.report(Report::Missing { key });
+    /// Requests the neighbour for the packet in this frame from the control thread.
+    pub fn report_missing_key(&mut self, frame: &Frame, key: Key) {
+        let sender = rewrite::source(self.region.bytes(frame));
+        let requester = sender.map(Requester::of).unwrap_or_default();
+        self.report(Report::Missing { key, requester });
     }
 
     /// Ends the wait of a packet whose neighbour did not answer: the sender is notified, if the rules allow.

@@ -151,7 +151,7 @@ impl Forwarder {
             AdjacencyState::Resolved => {}
             AdjacencyState::ResolvedReport => self.report_use(neighbour, turn.now_ns),
             AdjacencyState::Unresolved => {
-                self.report_missing(neighbour, adjacency, turn.now_ns);
+                self.report_missing(frame, neighbour, adjacency, turn.now_ns);
                 return Verdict::received(Fate::Hold(neighbour));
             }
             AdjacencyState::Failed => {
@@ -292,6 +292,7 @@ impl Forwarder {
     /// Reports that an unresolved neighbour is needed, at most once a second.
     pub(super) fn report_missing<'g>(
         &mut self,
+        frame: &Frame,
         neighbour: Index<'g, Neighbour>,
         adjacency: Adjacency<'g>,
         now_ns: u64,
@@ -299,7 +300,7 @@ impl Forwarder {
         let key = self.tables.adjacencies.key(adjacency);
         // A slot that was withdrawn since the FIB led here stands for no neighbour.
         if !key.addr.is_unspecified() && self.may_report(neighbour.raw(), now_ns) {
-            self.report(Report::Missing { key });
+            self.report_missing_key(frame, key);
         }
     }
 
@@ -337,6 +338,17 @@ pub(super) fn write_untagged(frame: &mut [u8], adjacency: Adjacency<'_>) {
 /// Whether an Ethernet frame says that it carries IPv6.
 pub(super) fn is_ipv6(bytes: &[u8]) -> bool {
     bytes.get(12..14) == Some(&ether_type::IPV6.to_be_bytes())
+}
+
+/// The sender of the IP packet in an Ethernet frame.
+pub(super) fn source(bytes: &[u8]) -> Option<IpAddr> {
+    let packet = bytes.get(LINK_HEADER..)?;
+    if is_ipv6(bytes) {
+        let octets: [u8; 16] = packet.get(8..24)?.try_into().ok()?;
+        return Some(IpAddr::V6(Ipv6Addr::from(octets)));
+    }
+    let octets: [u8; 4] = packet.get(12..16)?.try_into().ok()?;
+    Some(IpAddr::V4(Ipv4Addr::from(octets)))
 }
 
 /// Where the IP packet in an Ethernet frame is for.

@@ -50,7 +50,7 @@ impl Forwarder {
             AdjacencyState::Resolved => {}
             AdjacencyState::ResolvedReport => self.report_use(neighbour, turn.now_ns),
             AdjacencyState::Unresolved => {
-                self.report_missing(neighbour, adjacency, turn.now_ns);
+                self.report_missing(frame, neighbour, adjacency, turn.now_ns);
                 return Fate::Hold(neighbour);
             }
             AdjacencyState::Failed => return Fate::Drop(DropReason::NeighbourFailed),

@@ -32,12 +32,29 @@ pub struct Entry {
     pub asked: u8,
     /// Packets for it are dropped rather than held.
     pub refusing: bool,
+    /// What speaks for a station being there.
+    pub trust: Trust,
     /// How many next hops need the entry: while any does, it is neither removed nor reclaimed.
     pub pins: u32,
     /// When this state began.
     pub since: Duration,
     /// When the state's timer ends.
     pub deadline: Option<Duration>,
+}
+
+/// What speaks for a neighbour being there. A scan makes up addresses faster than questions may be sent: the more speaks
+/// for an address, the sooner the table asks for it, and the later gives it up (RFC 6583 §7.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Trust {
+    /// One packet to it.
+    #[default]
+    Stranger,
+    /// The packet's sender asks for few neighbours.
+    Modest,
+    /// It spoke, or a packet asks for it again.
+    Expected,
+    /// It has answered us before, or the operator set it.
+    Known,
 }
 
 /// The states of RFC 4861 §7.3.2, and two of Linux's.
@@ -175,6 +192,7 @@ pub fn first(key: Key, event: Event, now: Duration) -> Option<Entry> {
         is_router: false,
         asked: 0,
         refusing: false,
+        trust: Trust::Stranger,
         pins: 0,
         since: now,
         deadline: None,
@@ -316,19 +334,21 @@ impl Entry {
     }
 
     fn stale(&self, mac: [u8; 6], now: Duration) -> Entry {
-        Entry { mac: Some(mac), ..self.enter(State::Stale, now) }
+        let trust = self.trust.max(Trust::Expected);
+        Entry { mac: Some(mac), trust, ..self.enter(State::Stale, now) }
     }
 
     fn reachable(&self, mac: [u8; 6], now: Duration, timing: &Timing) -> Entry {
         Entry {
             mac: Some(mac),
+            trust: Trust::Known,
             deadline: Some(now + timing.reachable),
             ..self.enter(State::Reachable, now)
         }
     }
 
     fn permanent(&self, mac: [u8; 6], now: Duration) -> Entry {
-        Entry { mac: Some(mac), ..self.enter(State::Permanent, now) }
+        Entry { mac: Some(mac), trust: Trust::Known, ..self.enter(State::Permanent, now) }
     }
 }
 

@@ -93,11 +93,11 @@ pub use adjacency::{
     Adjacencies, Adjacency, AdjacencyState, AdjacencyTable, AdjacencyWords, HEADER_MAX, Header,
     Rewrite,
 };
-pub use entry::{Entry, Kind, State, Timing};
+pub use entry::{Entry, Kind, State, Timing, Trust};
 pub use hold::{HOLD_MAX_NS, HoldLimits, HoldQueues};
 pub use own::table::{Conflicts, OwnAction, OwnAddresses, OwnTable};
 pub use own::{Claim, DuplicateDetection, OwnAddress, OwnState, OwnTiming, Standing};
-pub use table::{Action, Report, Table, TableConfig, TableCounts, TableFull};
+pub use table::{Action, Report, Requester, Table, TableConfig, TableCounts, TableFull};
 
 use std::fmt;
 use std::net::IpAddr;

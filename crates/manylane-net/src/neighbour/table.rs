@@ -7,14 +7,30 @@
 //! removed what leads there and a grace period has passed, free again ([`Table::free`]).
 //!
 //! A scan of our networks makes `Incomplete` entries as fast as it likes. Three bounds hold it: these and the failed
-//! ones may take only `unproven_max` places, the oldest removed first; multicast questions leave a quarter of the token
-//! bucket to the questions that keep used neighbours alive; and a question that finds no token waits without counting,
-//! and so does one that could not be sent: for want of a place in the ring to the worker ([`Table::give_places`]), or
-//! of an address of ours to ask from ([`Table::set_waiting`]). In the ring from the worker, places are reserved for
-//! what keeps known neighbours alive: the use of a stale one, and a few answers a second of each that has a
-//! slot (`forward::Forwarder::urgent_events`). What else answers, unasked, shares the places of the scan.
+//! ones may take only `unproven_max` places, and an entry makes room for those only that are trusted as much; questions
+//! are sent by lanes, below; and a question that finds no token waits without counting, and so does one that could not
+//! be sent: for want of a place in the ring to the worker ([`Table::give_places`]), or of an address of ours to ask
+//! from ([`Table::set_waiting`]). In the ring from the worker, places are reserved for what keeps known neighbours
+//! alive: the use of a stale one, and a few answers a second of each that has a slot
+//! (`forward::Forwarder::urgent_events`). What else answers, unasked, shares the places of the scan.
+//!
+//! All questions share one token bucket; each lane leaves a part of it to the lanes before it (RFC 6583 §7.1):
+//!
+//! | lane     | questions                                          | leaves of the burst |
+//! |----------|----------------------------------------------------|---------------------|
+//! | probe    | to a neighbour in use, that it is still there      | nothing             |
+//! | known    | for what has answered before, or a next hop needs  | an eighth           |
+//! | expected | the first one for what spoke or is wanted again    | a quarter           |
+//! | modest   | the first one for what a sender wants that wants few | three eighths     |
+//! | repeated | the later ones for those two                       | three eighths       |
+//! | stranger | the first one for any other address                | a half              |
+//! | again    | the later ones for those                           | a half              |
+//!
+//! `demand.rs` decides which is which. So a scan, which names each address once, gets the tokens that no other lane takes. While known and expected
+//! neighbours take all, each fourth question is still a stranger's.
 
 mod carrier;
+mod demand;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,8 +43,10 @@ use super::Key;
 use super::adjacency::AdjacencyState;
 use super::bucket::Bucket;
 
-use super::entry::{self, Entry, Event, Kind, Question, State, Timing};
+use super::entry::{self, Entry, Event, Kind, Question, State, Timing, Trust};
 use super::own::Claim;
+use demand::Demand;
+pub use demand::Requester;
 
 /// What workers tell the control thread about neighbours, by ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +55,8 @@ pub enum Report {
     Missing {
         /// The neighbour.
         key: Key,
+        /// The packet's sender.
+        requester: Requester,
     },
     /// A packet used a stale address.
     Used {
@@ -109,7 +129,7 @@ pub struct TableConfig {
     pub questions_burst: u32,
     /// The entries' timers; `reachable` is the base that each entry draws its own from.
     pub timing: Timing,
-    /// What the draws begin with.
+    /// What the draws begin with, and the key of what is remembered of addresses: no attacker may know it.
     pub seed: u64,
 }
 
@@ -168,11 +188,14 @@ pub struct Table {
     free_slots: Vec<u32>,
     by_key: BTreeMap<Key, u32>,
     /// By urgency, each in order of deadline.
-    timers: [BTreeSet<(Duration, u32)>; 3],
+    timers: [BTreeSet<(Duration, u32)>; Timer::ALL.len()],
     /// The order of giving entries up: by rank, then the oldest.
     reclaimable: BTreeSet<(Rank, Duration, u32)>,
     unproven: usize,
     bucket: Bucket,
+    /// Questions that strangers waited for, since the last for a stranger.
+    passed_over: u8,
+    demand: Demand,
     /// Questions that may be handed out.
     places: usize,
     /// Where no address of ours may ask yet: port, and whether IPv6.
@@ -198,15 +221,55 @@ enum Timer {
     Quiet = 0,
     /// A token, for a question to the neighbour itself.
     Probe = 1,
-    /// A token above the reserve, for a multicast question.
-    Search = 2,
+    /// A token above a reserve, for a multicast question for a neighbour that is there, most likely.
+    Known = 2,
+    /// As above, for one that something speaks for.
+    Expected = 3,
+    /// As above, for one whose sender wants few.
+    Modest = 4,
+    /// As above, when one of those two did not answer.
+    Repeated = 5,
+    /// As above, for one of which only a packet is known.
+    Stranger = 6,
+    /// As above, when it did not answer.
+    Again = 7,
 }
+
+impl Timer {
+    const ALL: [Timer; 8] = [
+        Timer::Quiet,
+        Timer::Probe,
+        Timer::Known,
+        Timer::Expected,
+        Timer::Modest,
+        Timer::Repeated,
+        Timer::Stranger,
+        Timer::Again,
+    ];
+
+    /// Whether strangers wait for these questions, within bounds.
+    fn is_before_strangers(self) -> bool {
+        matches!(self, Timer::Known | Timer::Expected | Timer::Modest | Timer::Repeated)
+    }
+
+    /// Those that ask, in the order in which they are served.
+    fn asking() -> impl Iterator<Item = Timer> {
+        Timer::ALL.into_iter().skip(1)
+    }
+}
+
+/// After so many questions that strangers waited for, one is for a stranger that waits.
+const PASSED_OVER_MAX: u8 = 3;
 
 /// The rank in giving entries up.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Failed,
-    Incomplete,
+    Stranger,
+    Modest,
+    Expected,
+    /// Known, whether it is asked or has failed.
+    Known,
     Stale,
 }
 
@@ -223,6 +286,8 @@ impl Table {
             reclaimable: BTreeSet::new(),
             unproven: 0,
             bucket: Bucket::new(config.questions_per_second, config.questions_burst),
+            passed_over: 0,
+            demand: Demand::new(config.seed, config.entries_max, config.questions_per_second),
             places: usize::MAX,
             waiting: BTreeSet::new(),
             down: BTreeSet::new(),
@@ -235,7 +300,14 @@ impl Table {
     /// Takes in what a worker reported.
     pub fn handle(&mut self, report: Report, now: Duration, actions: &mut Vec<Action>) {
         match report {
-            Report::Missing { key } => self.hear(key, Event::Missing, now, actions),
+            Report::Missing { key, requester } => {
+                let is_judged = self.find(key).is_some_and(|(_, it)| it.trust >= Trust::Expected);
+                let trust = match is_judged {
+                    true => Trust::Stranger,
+                    false => self.demand.judge(key, requester, now),
+                };
+                self.hear(key, Event::Missing, trust, now, actions);
+            }
             Report::Used { slot } => {
                 if self.entry(slot).is_some() {
                     self.step(slot, Event::Used, now, actions);
@@ -243,7 +315,11 @@ impl Table {
             }
             Report::Answer { key, mac, kind } => {
                 if can_be_a_neighbour(key.addr) && mac.is_none_or(can_be_a_station) {
-                    self.hear(key, Event::Heard { mac, kind }, now, actions);
+                    if !self.by_key.contains_key(&key) {
+                        self.demand.spoke(key, now);
+                    }
+                    let event = Event::Heard { mac, kind };
+                    self.hear(key, event, Trust::Stranger, now, actions);
                 } else {
                     self.counts.invalid += 1;
                 }
@@ -257,13 +333,8 @@ impl Table {
         while let Some(slot) = self.next_due(Timer::Quiet, now) {
             self.step(slot, Event::Timeout, now, actions);
         }
-        for timer in [Timer::Probe, Timer::Search] {
-            while let Some(slot) = self.next_due(timer, now)
-                && self.places > 0
-                && self.bucket.take(now, self.reserve(timer))
-            {
-                self.step(slot, Event::Timeout, now, actions);
-            }
+        for timer in Timer::asking() {
+            while self.ask_next(timer, now, actions) {}
         }
     }
 
@@ -299,12 +370,10 @@ impl Table {
             match timer {
                 Timer::Quiet => Some(due),
                 _ if self.places == 0 => None,
-                Timer::Probe | Timer::Search => {
-                    Some(due.max(self.bucket.ready_at(self.reserve(timer))))
-                }
+                _ => Some(due.max(self.bucket.ready_at(self.reserve(timer)))),
             }
         };
-        [Timer::Quiet, Timer::Probe, Timer::Search].into_iter().filter_map(ready).min()
+        Timer::ALL.into_iter().filter_map(ready).min()
     }
 
     /// Enters a neighbour that a next hop needs, looks for it, and keeps its slot until as many
@@ -315,7 +384,7 @@ impl Table {
         now: Duration,
         actions: &mut Vec<Action>,
     ) -> Result<u32, TableFull> {
-        self.hear(key, Event::Missing, now, actions);
+        self.hear(key, Event::Missing, Trust::Known, now, actions);
         let (slot, entry) = self.find(key).ok_or_else(|| self.full(key))?;
         let pinned = Entry { pins: entry.pins + 1, ..*entry };
         self.replace(slot, pinned);
@@ -341,7 +410,7 @@ impl Table {
         now: Duration,
         actions: &mut Vec<Action>,
     ) -> Result<u32, TableFull> {
-        self.hear(key, Event::Set(mac), now, actions);
+        self.hear(key, Event::Set(mac), Trust::Known, now, actions);
         self.find(key).map(|(slot, _)| slot).ok_or_else(|| self.full(key))
     }
 
@@ -349,15 +418,16 @@ impl Table {
     /// had one.
     pub fn forget(&mut self, key: Key, now: Duration, actions: &mut Vec<Action>) -> bool {
         let Some((slot, entry)) = self.find(key) else { return false };
+        let entry = *entry;
         let pins = entry.pins;
         match entry::first(key, Event::Missing, now) {
             // The same slot: next hops know the neighbour by it.
             Some(anew) if pins > 0 => {
-                self.replace(slot, Entry { pins, ..anew });
+                self.replace(slot, Entry { pins, trust: entry.trust, ..anew });
                 actions.push(self.publish(slot));
                 self.ask_now(slot, now, actions);
             }
-            _ => self.remove(slot, actions),
+            _ => self.remove(slot, now, actions),
         }
         true
     }
@@ -427,12 +497,24 @@ impl Table {
     }
 
     /// An event for a neighbour that may have to be created.
-    fn hear(&mut self, key: Key, event: Event, now: Duration, actions: &mut Vec<Action>) {
+    fn hear(
+        &mut self,
+        key: Key,
+        event: Event,
+        trust: Trust,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) {
         if let Some(&slot) = self.by_key.get(&key) {
+            let entry = *self.entry(slot).expect("its key leads there");
+            if trust > entry.trust {
+                self.replace(slot, Entry { trust, ..entry });
+            }
             self.step(slot, event, now, actions);
             self.ask_now(slot, now, actions);
         } else if let Some(entry) = entry::first(key, event, now) {
-            let Some(slot) = self.make_room(&entry, actions) else {
+            let entry = Entry { trust: trust.max(entry.trust), ..entry };
+            let Some(slot) = self.make_room(&entry, now, actions) else {
                 self.counts.refused += 1;
                 return;
             };
@@ -447,7 +529,7 @@ impl Table {
         let timing = Timing { reachable: self.draw_reachable(), ..self.config.timing };
         let (new, wanted) = entry::step(&old, event, now, &timing);
         if wanted.remove {
-            return self.remove(slot, actions);
+            return self.remove(slot, now, actions);
         }
         if new != old {
             self.replace(slot, new);
@@ -469,10 +551,36 @@ impl Table {
     /// under a flood of them an answer must find an entry that was not given up meanwhile.
     fn ask_now(&mut self, slot: u32, now: Duration, actions: &mut Vec<Action>) {
         let Some((timer, due, _)) = self.timer(slot) else { return };
-        let is_due = timer != Timer::Quiet && due <= now;
-        if is_due && self.places > 0 && self.bucket.take(now, self.reserve(timer)) {
+        if self.passed_over >= PASSED_OVER_MAX {
+            self.ask_next(Timer::Stranger, now, actions);
+        }
+        // The stranger may be this one.
+        if timer != Timer::Quiet && due <= now && self.timer(slot) == Some((timer, due, slot)) {
+            self.ask(timer, slot, now, actions);
+        }
+    }
+
+    /// Sends the question of this lane that waits longest, if one is due and a token is left.
+    fn ask_next(&mut self, timer: Timer, now: Duration, actions: &mut Vec<Action>) -> bool {
+        if timer.is_before_strangers() && self.passed_over >= PASSED_OVER_MAX {
+            self.ask_next(Timer::Stranger, now, actions);
+        }
+        let slot = self.next_due(timer, now);
+        slot.is_some_and(|slot| self.ask(timer, slot, now, actions))
+    }
+
+    /// Sends a question that is due, if a token is left for its lane.
+    fn ask(&mut self, timer: Timer, slot: u32, now: Duration, actions: &mut Vec<Action>) -> bool {
+        let may = self.places > 0 && self.bucket.take(now, self.reserve(timer));
+        if may {
+            if timer.is_before_strangers() {
+                self.passed_over = self.passed_over.saturating_add(1);
+            } else if timer == Timer::Stranger {
+                self.passed_over = 0;
+            }
             self.step(slot, Event::Timeout, now, actions);
         }
+        may
     }
 
     fn next_due(&self, timer: Timer, now: Duration) -> Option<u32> {
@@ -486,7 +594,15 @@ impl Table {
         }
         let timing = &self.config.timing;
         let timer = match entry.state {
-            State::Incomplete if entry.asked < timing.multicast_max => Timer::Search,
+            State::Incomplete if entry.asked < timing.multicast_max => match entry.trust {
+                Trust::Known => Timer::Known,
+                _ if entry.pins > 0 => Timer::Known,
+                Trust::Expected if entry.asked == 0 => Timer::Expected,
+                Trust::Modest if entry.asked == 0 => Timer::Modest,
+                Trust::Expected | Trust::Modest => Timer::Repeated,
+                Trust::Stranger if entry.asked == 0 => Timer::Stranger,
+                Trust::Stranger => Timer::Again,
+            },
             State::Delay => Timer::Probe,
             State::Probe if entry.asked < timing.unicast_max => Timer::Probe,
             _ => Timer::Quiet,
@@ -501,32 +617,52 @@ impl Table {
 
     /// Tokens a question must leave in the bucket.
     fn reserve(&self, timer: Timer) -> u32 {
-        if timer == Timer::Search { self.config.questions_burst / 4 } else { 0 }
+        let burst = self.config.questions_burst;
+        match timer {
+            Timer::Quiet | Timer::Probe => 0,
+            Timer::Known => burst / 8,
+            Timer::Expected => burst / 4,
+            Timer::Modest | Timer::Repeated => burst * 3 / 8,
+            Timer::Stranger if self.passed_over >= PASSED_OVER_MAX => burst / 8,
+            Timer::Stranger | Timer::Again => burst / 2,
+        }
     }
 
     /// A slot for a new entry, given up by another if need be.
-    fn make_room(&mut self, entry: &Entry, actions: &mut Vec<Action>) -> Option<u32> {
-        let unproven = entry.state == State::Incomplete;
-        if unproven && self.unproven >= self.config.unproven_max {
-            self.reclaim(Rank::Incomplete, actions)?;
+    fn make_room(
+        &mut self,
+        entry: &Entry,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) -> Option<u32> {
+        let rank = rank_of(entry).filter(|&rank| rank < Rank::Stale);
+        if let Some(rank) = rank
+            && self.unproven >= self.config.unproven_max
+        {
+            self.reclaim(rank, now, actions)?;
         } else if self.by_key.len() >= self.config.entries_max {
-            self.reclaim(Rank::Stale, actions)?;
+            self.reclaim(Rank::Stale, now, actions)?;
         }
         self.free_slots.pop()
     }
 
     /// Gives up the least valuable entry, of `worst` at best.
-    fn reclaim(&mut self, worst: Rank, actions: &mut Vec<Action>) -> Option<()> {
+    fn reclaim(&mut self, worst: Rank, now: Duration, actions: &mut Vec<Action>) -> Option<()> {
         // Without a free slot the sacrifice would be for nothing.
         self.free_slots.last()?;
         let &(_, _, slot) = self.reclaimable.first().filter(|(rank, _, _)| *rank <= worst)?;
         self.counts.reclaimed += 1;
-        self.remove(slot, actions);
+        self.remove(slot, now, actions);
         Some(())
     }
 
-    fn remove(&mut self, slot: u32, actions: &mut Vec<Action>) {
+    fn remove(&mut self, slot: u32, now: Duration, actions: &mut Vec<Action>) {
         let entry = *self.entry(slot).expect("only a taken slot is left");
+        match entry.trust {
+            Trust::Known => self.demand.answered(entry.key, now),
+            Trust::Expected if entry.mac.is_some() => self.demand.spoke(entry.key, now),
+            Trust::Expected | Trust::Modest | Trust::Stranger => {}
+        }
         self.unlink(slot);
         self.by_key.remove(&entry.key);
         self.slots[slot as usize] = Slot::Left;
@@ -568,13 +704,7 @@ impl Table {
     /// The entry's place among those that may be given up.
     fn place(&self, slot: u32) -> Option<(Rank, Duration, u32)> {
         let entry = self.entry(slot).filter(|entry| entry.pins == 0)?;
-        let rank = match entry.state {
-            State::Failed => Rank::Failed,
-            State::Incomplete => Rank::Incomplete,
-            State::Stale => Rank::Stale,
-            State::Reachable | State::Delay | State::Probe | State::Permanent => return None,
-        };
-        Some((rank, entry.since, slot))
+        Some((rank_of(entry)?, entry.since, slot))
     }
 
     fn publish(&self, slot: u32) -> Action {
@@ -603,6 +733,19 @@ impl Table {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         let thousandths = 500 + (z ^ (z >> 31)) % 1001;
         self.config.timing.reachable * thousandths as u32 / 1000
+    }
+}
+
+/// How little is lost with an entry; `None` for one that is never given up.
+fn rank_of(entry: &Entry) -> Option<Rank> {
+    match (entry.state, entry.trust) {
+        (State::Failed | State::Incomplete, Trust::Known) => Some(Rank::Known),
+        (State::Failed, _) => Some(Rank::Failed),
+        (State::Incomplete, Trust::Expected) => Some(Rank::Expected),
+        (State::Incomplete, Trust::Modest) => Some(Rank::Modest),
+        (State::Incomplete, Trust::Stranger) => Some(Rank::Stranger),
+        (State::Stale, _) => Some(Rank::Stale),
+        (State::Reachable | State::Delay | State::Probe | State::Permanent, _) => None,
     }
 }
 

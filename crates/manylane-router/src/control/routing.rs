@@ -133,6 +133,8 @@ pub struct RoutingLimits {
     pub ipv6_routes: usize,
     /// The timers of neighbours' entries.
     pub timing: Timing,
+    /// What the neighbour table's draws and memory begin with: no attacker may know it.
+    pub seed: u64,
 }
 
 impl Default for RoutingLimits {
@@ -142,6 +144,7 @@ impl Default for RoutingLimits {
             long_ipv4_routes: 65_536,
             ipv6_routes: 65_536,
             timing: Timing::default(),
+            seed: 0,
         }
     }
 }

@@ -125,7 +125,7 @@ fn what_is_judged_again_keeps_its_age() {
             worker.turn(now_ns);
             let reported = &mut hall.control.reported[0];
             while let Some(report) = reported.pop() {
-                let Report::Missing { key } = report else { panic!("{report:?}") };
+                let Report::Missing { key, .. } = report else { panic!("{report:?}") };
                 let host = silent.iter().position(|&host| host == key.addr);
                 asked[host.expect("nobody else is missing")] += 1; // And is not handled.
             }

@@ -229,7 +229,7 @@ impl Control {
         let mut missing = Vec::new();
         for reported in &mut self.reported {
             while let Some(report) = reported.pop() {
-                if let Report::Missing { key } = report {
+                if let Report::Missing { key, .. } = report {
                     missing.push(key);
                 }
                 self.routing.handle(report, Duration::from_nanos(now_ns), &mut self.told);

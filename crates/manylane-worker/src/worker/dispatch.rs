@@ -87,7 +87,7 @@ impl Work {
             Fate::Glean(port) => match self.forwarder.destination(&frame) {
                 Some(addr) => {
                     let key = Key { port, addr };
-                    self.request_neighbour(key, turn.now_ns);
+                    self.request_neighbour(&frame, key, turn.now_ns);
                     self.hold(turn, key, connected_id(port), frame);
                 }
                 None => self.drop_frame(turn.guard, frame, DropReason::Truncated),

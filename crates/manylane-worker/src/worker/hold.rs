@@ -36,7 +36,7 @@ pub struct PriorHold {
 impl Work {
     /// Requests an unknown neighbour from the control thread: with the first frame that is
     /// held for it, and again every second, since a report may find no place.
-    pub(super) fn request_neighbour(&mut self, key: Key, now_ns: u64) {
+    pub(super) fn request_neighbour(&mut self, frame: &Frame, key: Key, now_ns: u64) {
         let held = self.state.awaited.iter_mut().find(|held| held.key == key);
         let prior_hold = self.state.prior_hold.as_mut().filter(|prior_hold| prior_hold.key == key);
         let asked = held.map(|held| &mut held.requested_ns);
@@ -47,7 +47,7 @@ impl Work {
             Some(requested_ns) => *requested_ns = now_ns,
             None => {}
         }
-        self.forwarder.report_missing_key(key);
+        self.forwarder.report_missing_key(frame, key);
     }
 
     /// Holds a frame for a neighbour, whose dst this is.

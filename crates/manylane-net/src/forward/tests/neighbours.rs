@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use manylane_frame::vocabulary::{DropReason, PortId};
 use manylane_sync::rcu::Index;
 
-use super::super::{AdjacencyState, EVENTS_MAX, Key, NextHop, Origin, Report, Turn};
+use super::super::{AdjacencyState, EVENTS_MAX, Key, NextHop, Origin, Report, Requester, Turn};
 use super::bed::*;
 use crate::wire::arp;
 use crate::wire::nd::Advertisement;
@@ -15,13 +15,15 @@ fn a_packet_for_an_unresolved_neighbour_is_held_as_it_came() {
     let mut bed = Bed::new();
     bed.publish(1, AdjacencyState::Unresolved, 1500);
     bed.publish(5, AdjacencyState::Unresolved, 1500);
-    for (frame, slot) in
-        [(V4::udp("198.51.100.9", 10).frame(), 1), (V6::udp("2001:db8:b::9", 10).frame(), 5)]
-    {
+    for (frame, slot, sender) in [
+        (V4::udp("198.51.100.9", 10).frame(), 1, "192.0.2.7"),
+        (V6::udp("2001:db8:b::9", 10).frame(), 5, "2001:db8:a::7"),
+    ] {
         let outcome = bed.judge(0, &frame);
         assert_eq!((outcome.said, outcome.origin), (Said::Hold(slot), Origin::Received));
         assert_eq!(outcome.bytes, frame);
-        assert_eq!(bed.events(), [Report::Missing { key: key(slot) }]);
+        let requester = Requester::of(sender.parse().expect("an address"));
+        assert_eq!(bed.events(), [Report::Missing { key: key(slot), requester }]);
         let guard = bed.reader.guard();
         assert_eq!(bed.forwarder.key(guard, Index::new(guard, slot)), key(slot));
     }

@@ -318,6 +318,7 @@ fn blank(state: State) -> Entry {
         is_router: false,
         asked: 0,
         refusing: false,
+        trust: Trust::Stranger,
         pins: 0,
         since: at(10),
         deadline: None,

@@ -35,7 +35,7 @@ impl Table {
                 continue;
             }
             if entry.pins == 0 {
-                self.remove(slot, actions);
+                self.remove(slot, now, actions);
                 continue;
             }
             // The same slot: next hops know the neighbour by it.
@@ -44,7 +44,7 @@ impl Table {
             } else {
                 entry.unreachable(now)
             };
-            self.replace(slot, Entry { pins: entry.pins, ..anew });
+            self.replace(slot, Entry { pins: entry.pins, trust: entry.trust, ..anew });
             actions.push(self.publish(slot));
             self.ask_now(slot, now, actions);
         }

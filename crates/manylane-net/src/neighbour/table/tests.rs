@@ -1,3 +1,5 @@
+mod scan;
+
 use super::*;
 
 /// The whole way of a neighbour that is there: one question, one answer, use, one check.
@@ -415,7 +417,7 @@ fn ms(ms: u64) -> Duration {
 }
 
 fn missing(key: Key) -> Report {
-    Report::Missing { key }
+    Report::Missing { key, requester: Requester::default() }
 }
 
 fn answer(key: Key, mac: [u8; 6]) -> Report {

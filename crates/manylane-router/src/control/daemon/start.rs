@@ -397,9 +397,10 @@ fn routing(
         long_ipv4_routes: neighbours_max + config.routes.len() + 4096,
         ipv6_routes: neighbours_max + config.routes.len() + 4096,
         timing: config.neighbour.timing,
+        // The standard library's keys are the kernel's random numbers.
+        seed: RandomState::new().hash_one(0),
     };
     let mut routing = Routing::new(domain, ports, limits).map_err(StartError::Routing)?;
-    // The standard library's keys are the kernel's random numbers.
     routing.set_flow_seed(RandomState::new().hash_one(0));
     // Files and wires in memory have no other stations.
     let has_link = |port: PortId| config.ports[port.index()].driver.interface().is_some();

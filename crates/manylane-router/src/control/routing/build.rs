@@ -37,6 +37,7 @@ impl Routing {
             entries_max: limits.neighbours_max,
             unproven_max: limits.neighbours_max / 2,
             timing: limits.timing,
+            seed: limits.seed,
             ..TableConfig::default()
         });
         let slots = neighbours.slots_max();

@@ -43,7 +43,7 @@ impl Routing {
     /// link-local. Any station on a link may claim any address; the claim must not bring a route.
     pub(super) fn concerns_us(&self, report: Report) -> bool {
         let key = match report {
-            Report::Missing { key } | Report::Answer { key, .. } => key,
+            Report::Missing { key, .. } | Report::Answer { key, .. } => key,
             Report::Used { .. } => return true,
             Report::Claimed { .. } => return false, // The claim is about us.
         };

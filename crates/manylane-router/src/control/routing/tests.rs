@@ -10,7 +10,7 @@ use std::net::Ipv6Addr;
 use manylane_frame::vocabulary::Offload;
 use manylane_net::fib::{EditError, Ipv4Prefix, Ipv6Prefix};
 use manylane_net::forward::Ipv4Interface;
-use manylane_net::neighbour::{AdjacencyState, Header, Kind, Rewrite, State};
+use manylane_net::neighbour::{AdjacencyState, Header, Kind, Requester, Rewrite, State};
 use manylane_net::nexthop::NextHop;
 use manylane_net::nexthop::ids::{BLACKHOLE, fixed_id};
 use manylane_net::wire::ethernet::Mac;
@@ -49,7 +49,11 @@ impl Bed {
     }
 
     fn missing(&mut self, port: u16, addr: &str, now: u64) {
-        self.routing.handle(Report::Missing { key: key(port, addr) }, at(now), &mut self.effects);
+        self.routing.handle(
+            Report::Missing { key: key(port, addr), requester: Requester::default() },
+            at(now),
+            &mut self.effects,
+        );
     }
 
     /// A host sends an ARP request or a neighbour solicitation for one of our addresses.
