@@ -11,6 +11,7 @@
 //! | `Probing`    | last timeout | `Announcing` | announcement | none has: it is ours                    |
 //! | `Probing`    | used         | `Duplicate`  | nothing      | RFC 5227 §2.1.1, RFC 4862 §5.4.4        |
 //! | `Probing`    | wanted       | `Duplicate`  | nothing      | two ask at once: RFC 5227 §2.1.1, RFC 4862 §5.4.3 |
+//! | `Probing`    | kept         | `Announcing` | announcement | RFC 5227 §2.4 (c): a router's address stays |
 //! | `Announcing` | timeout      | `Announcing` | announcement | a station that missed the first keeps an old one |
 //! | `Announcing` | last timeout | `Held`       | announcement | that is enough                          |
 //! | `Announcing` | used         | `Announcing` | announcement | defended: RFC 5227 §2.4 (c)             |
@@ -22,10 +23,20 @@
 //! | timeout      | the address's timer; *last*: nothing left to send in this state                   |
 //! | used         | a packet in which another station has the address; *used again*: soon after one   |
 //! | wanted       | another station probes, as we do, whether any station has it                      |
+//! | kept         | one of these two, for an address that we keep whatever is found                   |
 //!
 //! "Used again" within [`OwnTiming::defend_gap`] of a defence has no row, so that two stations that both
 //! insist do not shout at each other (RFC 5227 §2.4 (c)). Nor has "wanted" when the address is in use: the
 //! ordinary answer to the question is the defence.
+//!
+//! # Which addresses are kept
+//!
+//! Any station on a link can answer our probes, and could keep a router that gives up from ever having its address. The
+//! operator gave the address to a router that hosts have as their gateway, so RFC 5227 §2.4 (c) holds from the start: an
+//! IPv4 address is kept, announced and defended (`optimistic`), as Linux does, which does not probe at all. RFC 4862
+//! §5.4.5 leaves no such choice: an IPv6 address that is a duplicate is not used. So is an IPv4 address of an operator
+//! whose choice is `strict`. Both are probed again every few seconds ([`OwnTiming::retry`]), so that they are lost only
+//! while a station claims them; Linux would give up an IPv6 address until the link is down. `off` probes neither.
 //!
 //! Whether an address is in use while it is probed is the operator's choice, [`DuplicateDetection`]. If it
 //! is, what we send must not replace what others know of its rightful owner:
@@ -61,6 +72,8 @@ pub struct OwnAddress {
     pub state: OwnState,
     /// Whether we answer for it and send from it.
     pub in_use: bool,
+    /// Whether we keep it though another station claims it while it is probed.
+    pub keeps: bool,
     /// Packets sent since this state began.
     pub sent: u8,
     /// When it was last defended.
@@ -114,9 +127,9 @@ pub enum Sends {
 /// What is done about addresses of ours that another station may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DuplicateDetection {
-    /// Use them at once, and give one up that turns out to be another station's while it is probed. Less than RFC 4862
-    /// demands (we send from it; as RFC 4429 has it, we replace no station's entry with it; see the door); more than
-    /// Linux does for IPv4.
+    /// Use them at once. An IPv6 address that turns out to be another station's while it is probed is given up; an IPv4
+    /// address is kept and defended. Less than RFC 4862 demands (we send from it; as RFC 4429 has it, we replace no
+    /// station's entry with it; see the door); more than Linux does for IPv4.
     #[default]
     Optimistic,
     /// Use one when no station has answered its probes: after 1 to 2 s (IPv6), 4 to 7 s (IPv4).
@@ -142,13 +155,14 @@ pub struct OwnTiming {
     pub announce_gap: Duration,
     /// Between two defences.
     pub defend_gap: Duration,
-    /// A duplicate is probed again after so long.
+    /// A duplicate is probed again after so long. RFC 5227 §1.1 has a minute for a host that tries ever new addresses;
+    /// ours is the one that the operator chose, and three probes in ten seconds are no load for a link.
     pub retry: Duration,
 }
 
 impl OwnTiming {
     /// RFC 5227 §1.1: `PROBE_WAIT`, `PROBE_NUM`, `PROBE_MIN`, `PROBE_MAX`, `ANNOUNCE_WAIT`, `ANNOUNCE_NUM`,
-    /// `ANNOUNCE_INTERVAL`, `DEFEND_INTERVAL`, `RATE_LIMIT_INTERVAL`.
+    /// `ANNOUNCE_INTERVAL`, `DEFEND_INTERVAL`. The last is ours.
     pub const ARP: OwnTiming = OwnTiming {
         first_delay: Duration::from_secs(1),
         probes: 3,
@@ -157,7 +171,7 @@ impl OwnTiming {
         announcements: 2,
         announce_gap: Duration::from_secs(2),
         defend_gap: Duration::from_secs(10),
-        retry: Duration::from_secs(60),
+        retry: Duration::from_secs(5),
     };
 
     /// RFC 4862 §5.1 and §5.4.2: `DupAddrDetectTransmits`, `RetransTimer`, `MAX_RTR_SOLICITATION_DELAY`; RFC
@@ -170,7 +184,7 @@ impl OwnTiming {
         announcements: 3,
         announce_gap: Duration::from_secs(1),
         defend_gap: Duration::from_secs(10),
-        retry: Duration::from_secs(60),
+        retry: Duration::from_secs(5),
     };
 
     /// By the address's family.
@@ -200,6 +214,7 @@ pub fn first(
         key,
         state,
         in_use: mode != DuplicateDetection::Strict,
+        keeps: mode == DuplicateDetection::Optimistic && key.addr.is_ipv4(),
         sent: 0,
         defended: None,
         since: now,
@@ -230,6 +245,12 @@ pub fn step(
                 announced.enter(OwnState::Held, now)
             };
             (OwnAddress { in_use: true, ..next }, Some(Sends::Announcement))
+        }
+        (OwnState::Probing, OwnEvent::Claimed(_)) if own.keeps => {
+            let announced = own.enter(OwnState::Announcing, now).sent();
+            let deadline = Some(now + timing.announce_gap);
+            let kept = OwnAddress { in_use: true, defended: Some(now), deadline, ..announced };
+            (kept, Some(Sends::Announcement))
         }
         (OwnState::Probing, OwnEvent::Claimed(_)) => {
             let lost = own.enter(OwnState::Duplicate, now);

@@ -158,11 +158,14 @@ pub struct Effects {
     pub published: bool,
     /// Addresses of ours that turned out to be another station's: for the operator.
     pub duplicates: Vec<(Key, [u8; 6])>,
+    /// Addresses of ours that another station claims, and that stay ours: for the operator.
+    pub kept: Vec<(Key, [u8; 6])>,
 }
 
 impl Effects {
     fn is_empty(&self) -> bool {
-        self.orders.is_empty() && !self.published && self.duplicates.is_empty()
+        let no_news = self.duplicates.is_empty() && self.kept.is_empty();
+        self.orders.is_empty() && !self.published && no_news
     }
 }
 

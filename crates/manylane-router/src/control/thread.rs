@@ -98,6 +98,13 @@ impl Control {
                  station answers for it any more; `manylane show addresses` tells"
             ));
         }
+        for (Key { port, addr }, mac) in effects.kept.drain(..) {
+            let (name, mac) = (&self.names[port.index()], Mac(mac));
+            say(&format!(
+                "{addr} on {name} is not ours alone: {mac} claims it too. This router keeps it, and announces it again \
+                 at most once in 10 s while others claim it. Find that station; `manylane show addresses` counts its claims"
+            ));
+        }
     }
 
     fn steer(&mut self) {

@@ -28,6 +28,8 @@ pub struct OwnTable {
     conflicts: Vec<Conflicts>,
     /// Whether another station's claim was reported to the operator.
     lost: Vec<bool>,
+    /// When the operator was last told that an address of ours is kept.
+    kept: Vec<Option<Duration>>,
     timers: BTreeSet<(Duration, usize)>,
     standings: WordsMut<u32>,
     mode: DuplicateDetection,
@@ -61,6 +63,8 @@ pub enum OwnAction {
     Leave(Key),
     /// This station has our address: tell the operator, once until it is ours again.
     Lost(Key, [u8; 6]),
+    /// This station claims our address, which we keep: tell the operator, once in [`TELL_GAP`] for each address.
+    Kept(Key, [u8; 6]),
 }
 
 impl OwnTable {
@@ -79,6 +83,7 @@ impl OwnTable {
             addresses: Vec::new(),
             conflicts: Vec::new(),
             lost: Vec::new(),
+            kept: Vec::new(),
             timers: BTreeSet::new(),
             mode,
             bucket: Bucket::new(SENDS_PER_SECOND, SENDS_BURST),
@@ -96,6 +101,7 @@ impl OwnTable {
             table.addresses.push(address);
             table.conflicts.push(Conflicts::default());
             table.lost.push(false);
+            table.kept.push(None);
         }
         table
     }
@@ -203,6 +209,13 @@ impl OwnTable {
         {
             actions.push(OwnAction::Lost(new.key, mac));
         }
+        // A claim to an address in use that is answered with an announcement: a defence.
+        if let (OwnEvent::Claimed(_), Some(_), Some(mac)) = (event, sends, self.conflicts[at].last)
+            && self.kept[at].is_none_or(|last| now >= last + TELL_GAP)
+        {
+            self.kept[at] = Some(now);
+            actions.push(OwnAction::Kept(new.key, mac));
+        }
         actions.extend(sends.map(|sends| match sends {
             Sends::Probe => OwnAction::Probe(new.key),
             Sends::Announcement => OwnAction::Announce(new.key),
@@ -245,6 +258,9 @@ impl OwnTable {
 fn link_of(key: Key) -> (PortId, bool) {
     (key.port, key.addr.is_ipv6())
 }
+
+/// How often the operator is told of a station that claims an address of ours, which claims as often as it likes.
+const TELL_GAP: Duration = Duration::from_secs(600);
 
 /// Timers of all addresses together: a thousand addresses are announced in some seconds, by orders that
 /// find a place in the worker's ring.

@@ -72,19 +72,23 @@ fn without_detection_an_address_is_announced_and_nobody_is_asked() {
     }
 }
 
-/// Another station has it: we leave it at once, probe it again after a minute without using it, and take it when no
+/// Another station has it: we leave it at once, probe it again after seconds without using it, and take it when no
 /// station answers any more.
 #[test]
 fn a_duplicate_is_left_and_taken_when_it_is_free_again() {
-    for (key, mode) in [(V4, DuplicateDetection::Optimistic), (V6, DuplicateDetection::Strict)] {
+    for (key, mode) in [
+        (V4, DuplicateDetection::Strict),
+        (V6, DuplicateDetection::Optimistic),
+        (V6, DuplicateDetection::Strict),
+    ] {
         let timing = OwnTiming::of(key.addr);
         let own = first(key, mode, at(0), &timing, 0);
         let (probed, _) = step(&own, OwnEvent::Timeout, at(0), &timing, 0);
         let used = OwnEvent::Claimed(Claim::Used);
         let (lost, sends) = step(&probed, used, at(1), &timing, 0);
         assert_eq!((lost.state, lost.in_use, sends), (OwnState::Duplicate, false, None));
-        assert_eq!((lost.standing(), lost.deadline), (Standing::Unused, Some(at(61))));
-        let (again, sends) = step(&lost, OwnEvent::Timeout, at(61), &timing, 0);
+        assert_eq!((lost.standing(), lost.deadline), (Standing::Unused, Some(at(6))));
+        let (again, sends) = step(&lost, OwnEvent::Timeout, at(6), &timing, 0);
         assert_eq!((again.state, again.in_use, sends), (OwnState::Probing, false, None));
         let mut own = again;
         while own.state == OwnState::Probing {
@@ -111,6 +115,33 @@ fn an_address_in_use_is_defended_once_in_ten_seconds() {
             own = next;
         }
         assert_eq!(defended, [100, 110, 120]);
+    }
+}
+
+/// One station that answers each probe while a router starts does not take the gateway's IPv4 address from it, and two
+/// that insist do not shout at each other.
+#[test]
+fn a_station_that_claims_the_gateway_at_start_does_not_take_it() {
+    let timing = OwnTiming::of(V4.addr);
+    for claim in [Claim::Used, Claim::Wanted] {
+        let mut own = first(V4, DuplicateDetection::Optimistic, at(0), &timing, 0);
+        let mut announced = Vec::new();
+        for tenth in 0..600 {
+            let now = Duration::from_millis(tenth * 100);
+            let due = own.deadline.is_some_and(|due| due <= now).then_some(OwnEvent::Timeout);
+            for event in due.into_iter().chain([OwnEvent::Claimed(claim)]) {
+                let (next, sends) = step(&own, event, now, &timing, 0);
+                check(&next);
+                assert!(next.in_use, "{claim:?} at {now:?}");
+                announced.extend(sends.filter(|&it| it == Sends::Announcement).map(|_| tenth));
+                own = next;
+            }
+        }
+        assert_eq!(own.state, OwnState::Held);
+        match claim {
+            Claim::Used => assert_eq!(announced, [0, 20, 100, 200, 300, 400, 500]),
+            Claim::Wanted => assert_eq!(announced, [0, 20], "answers to its questions do the rest"),
+        }
     }
 }
 
@@ -152,7 +183,8 @@ fn at(seconds: u64) -> Duration {
 
 fn held(key: Key) -> OwnAddress {
     let (state, in_use) = (OwnState::Held, true);
-    OwnAddress { key, state, in_use, sent: 0, defended: None, since: at(0), deadline: None }
+    let (sent, defended, since, deadline) = (0, None, at(0), None);
+    OwnAddress { key, state, in_use, keeps: false, sent, defended, since, deadline }
 }
 
 /// Every state, in every shade of it that an event can tell apart, with every event.
@@ -163,6 +195,8 @@ fn happenings(key: Key, timing: &OwnTiming) -> Vec<(OwnAddress, OwnEvent)> {
     let shades = [
         OwnAddress { in_use: false, ..probing },
         probing,
+        OwnAddress { keeps: true, ..probing },
+        OwnAddress { keeps: true, in_use: false, ..probing },
         OwnAddress { sent: timing.probes, ..probing },
         OwnAddress { sent: 0, ..announcing },
         OwnAddress { sent: timing.announcements - 1, ..announcing },
@@ -180,6 +214,7 @@ fn happenings(key: Key, timing: &OwnTiming) -> Vec<(OwnAddress, OwnEvent)> {
 /// What the door calls `event` when it meets `own`, at 12 s.
 fn door_word(own: &OwnAddress, event: OwnEvent, timing: &OwnTiming) -> &'static str {
     match event {
+        OwnEvent::Claimed(_) if own.keeps && own.state == OwnState::Probing => "kept",
         OwnEvent::Claimed(Claim::Wanted) => "wanted",
         OwnEvent::Claimed(Claim::Used) => match own.defended {
             Some(last) if at(12) < last + timing.defend_gap => "used again",
@@ -210,6 +245,6 @@ fn table_of_the_door() -> Vec<[String; 5]> {
     let lines = include_str!("../own.rs").lines().map(cells);
     let from_head = lines.skip_while(|row| row.is_none());
     let rows: Vec<_> = from_head.skip(2).map_while(|row| row).collect();
-    assert_eq!(rows.len(), 9, "the door's table");
+    assert_eq!(rows.len(), 10, "the door's table");
     rows
 }

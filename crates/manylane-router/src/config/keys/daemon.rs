@@ -92,7 +92,7 @@ const NEIGHBOUR: &[Key] = &[
     key("hold_per_worker", Number(1, 65_536, "packets"), "1024", "1024",
         "Packets that wait for any neighbour, per worker."),
     key("duplicate_detection", Word(&["optimistic", "strict", "off"]), "\"optimistic\"", "\"strict\"",
-        "Whether our addresses are probed, and whether they are used meanwhile."),
+        "Whether our addresses are probed: `optimistic` uses them meanwhile and keeps an IPv4 address that another station claims, `strict` does neither."),
     key("base_reachable_time_ms", Number(1000, 3_600_000, "milliseconds"), "30000", "30000",
         "How long an answer proves that a neighbour is there: 0.5 to 1.5 times this, by chance."),
     key("retrans_time_ms", Number(100, 60_000, "milliseconds"), "1000", "1000",

@@ -69,7 +69,8 @@ impl Routing {
             | OwnAction::Announce(key)
             | OwnAction::Use(key)
             | OwnAction::Leave(key)
-            | OwnAction::Lost(key, _)) = action;
+            | OwnAction::Lost(key, _)
+            | OwnAction::Kept(key, _)) = action;
             if self.is_removed(key.port) {
                 continue;
             }
@@ -79,6 +80,7 @@ impl Routing {
                 OwnAction::Use(key) => self.lead_own(key, true, effects),
                 OwnAction::Leave(key) => self.lead_own(key, false, effects),
                 OwnAction::Lost(key, mac) => effects.duplicates.push((key, mac)),
+                OwnAction::Kept(key, mac) => effects.kept.push((key, mac)),
             }
         }
         self.own_actions = actions; // Its memory serves the next time.

@@ -74,9 +74,8 @@ fn an_address_that_must_be_probed_first_is_nobodys_until_then() {
 
 #[test]
 fn a_duplicate_is_left_told_and_taken_when_it_is_free_again() {
-    let mut bed = Bed::watching(DuplicateDetection::Optimistic);
+    let mut bed = Bed::watching(DuplicateDetection::Strict);
     for (addr, prefix) in BOTH {
-        assert_eq!(bed.route(prefix), Some(NextHop::Local));
         bed.claim(addr, Claim::Used, 0);
         assert_eq!(bed.own(addr), (OwnState::Duplicate, false));
         assert_eq!(bed.route(prefix), Some(NextHop::Blackhole));
@@ -87,13 +86,32 @@ fn a_duplicate_is_left_told_and_taken_when_it_is_free_again() {
             "reported once"
         );
     }
-    bed.wait(59);
+    bed.wait(4);
     assert_eq!(bed.route("10.0.0.1/32"), Some(NextHop::Blackhole));
-    bed.wait(80);
+    bed.wait(20);
     for (addr, prefix) in BOTH {
         assert_eq!(bed.own(addr), (OwnState::Held, true));
         assert_eq!(bed.route(prefix), Some(NextHop::Local));
     }
+}
+
+/// RFC 5227 §2.4 (c), RFC 4862 §5.4.5: a station that claims the gateway while the router starts takes the IPv6 address
+/// only.
+#[test]
+fn a_station_that_claims_the_gateway_at_start_does_not_take_its_ipv4_address() {
+    let mut bed = Bed::watching(DuplicateDetection::Optimistic);
+    let [(v4, prefix4), (v6, prefix6)] = BOTH;
+    for now in 0..30 {
+        bed.claim(v4, Claim::Used, now);
+        bed.claim(v6, Claim::Used, now);
+        bed.wait(now + 1);
+        assert_eq!((bed.own(v4).1, bed.route(prefix4)), (true, Some(NextHop::Local)));
+        assert_eq!((bed.own(v6).1, bed.route(prefix6)), (false, Some(NextHop::Blackhole)));
+    }
+    assert_eq!(bed.effects.kept, [(key(0, v4), MAC)], "reported once");
+    assert_eq!(bed.effects.duplicates, [(key(0, v6), MAC)], "reported once");
+    bed.wait(40);
+    assert_eq!(bed.own(v6), (OwnState::Held, true), "seconds after the last claim");
 }
 
 /// RFC 5227 §2.4: after that, it is defended, and stays.
@@ -122,10 +140,9 @@ fn an_address_that_is_held_is_defended_and_stays() {
 fn an_address_is_left_without_waiting_for_the_workers_turn() {
     let mut bed = Bed::watching(DuplicateDetection::Optimistic);
     bed.fill_limbo();
-    for (addr, prefix) in BOTH {
-        bed.claim(addr, Claim::Used, 0);
-        assert_eq!(bed.route(prefix), Some(NextHop::Blackhole));
-    }
+    let [_, (addr, prefix)] = BOTH;
+    bed.claim(addr, Claim::Used, 0);
+    assert_eq!(bed.route(prefix), Some(NextHop::Blackhole));
     assert_eq!(bed.routing.given_up(), 0);
 }
 
