@@ -97,13 +97,13 @@ impl Forwarder {
         // Looking for a source may take long; what is not sent for want of one is not counted as sent.
         let sender = ipv4::View::front(packet, len)?.source();
         if !icmp::may_answer_v4(packet, group)
-            || !self.errors.has_token(turn.now_ns)
+            || !self.errors.of(kind).has_token(turn.now_ns)
             || self.is_no_station(turn.guard, sender)
         {
             return None;
         }
         let source = self.error_source_ipv4(turn.guard, frame, sender)?;
-        self.errors.take();
+        self.errors.of(kind).take();
         let packet_len = usize::from(u16::from_be_bytes([packet[2], packet[3]])).min(len);
         self.quote(turn.pool, frame, icmp::quote_len_v4(packet_len), icmp::ERROR_HEADROOM_V4)?;
         self.identification = self.identification.wrapping_add(1);
@@ -123,11 +123,12 @@ impl Forwarder {
         let link = Link::of(bytes)?;
         let (packet, len) = parts::front(&self.region, frame);
         let group = ethernet::View::checked(bytes)?.destination().is_group();
-        if !icmp::may_answer_v6(packet, group, kind) || !self.errors.has_token(turn.now_ns) {
+        if !icmp::may_answer_v6(packet, group, kind) || !self.errors.of(kind).has_token(turn.now_ns)
+        {
             return None;
         }
         let source = self.error_source_ipv6(turn.guard, frame)?;
-        self.errors.take();
+        self.errors.of(kind).take();
         let view = ipv6::View::front(packet, len)?;
         let packet_len = ipv6::HEADER_LEN + usize::from(view.payload_len());
         let packet_len = if view.lacks_length() { len } else { packet_len.min(len) };

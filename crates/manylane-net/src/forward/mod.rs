@@ -65,7 +65,7 @@ use manylane_sync::rcu::{Guard, Index};
 
 use self::heard::Heard;
 use crate::fib::{Ipv4Fib, Ipv6Fib, NextHop as NextHopMark};
-use crate::icmp::RateLimit;
+use crate::icmp::{ErrorLimits, RateLimit};
 use crate::neighbour::{
     Adjacencies, AdjacencyState, Key, Neighbour, OwnAddresses, Report, Requester,
 };
@@ -296,7 +296,7 @@ impl<'g> Verdict<'g> {
 pub struct Forwarder {
     region: Region,
     tables: Tables,
-    errors: RateLimit,
+    errors: ErrorLimits,
     /// For redirects, where they are sent.
     redirects: Option<RateLimit>,
     /// Identification of the next IPv4 packet of our own (RFC 791 §3.2).
@@ -347,7 +347,8 @@ const URGENT_MAX: usize = 64;
 const REPORT_INTERVAL_NS: u64 = 1_000_000_000;
 
 impl Forwarder {
-    /// An engine over `region`'s frames that reads `tables` and sends ICMP errors as `errors` allows.
+    /// An engine over `region`'s frames that reads `tables` and sends ICMP errors as `errors` allows, and as many again
+    /// about packets that are too big.
     pub fn new(region: Region, tables: Tables, errors: RateLimit) -> Forwarder {
         let reported_ns = vec![0; tables.adjacencies.slots()];
         let heard = Heard::new(&tables);
@@ -355,7 +356,7 @@ impl Forwarder {
         Forwarder {
             region,
             tables,
-            errors,
+            errors: ErrorLimits::new(errors),
             redirects: None,
             identification: 0,
             reported_ns,

@@ -1,4 +1,43 @@
-//! How many errors a worker sends: a token bucket (RFC 1812 §4.3.2.8, RFC 4443 §2.4 f).
+//! How many errors a worker sends: token buckets (RFC 1812 §4.3.2.8, RFC 4443 §2.4 f).
+//!
+//! | errors                                        | bucket                                                      |
+//! |-----------------------------------------------|-------------------------------------------------------------|
+//! | *fragmentation needed*, *packet too big*      | their own, as large as the next                             |
+//! | redirects                                     | their own, where they are sent                              |
+//! | all others                                    | one                                                         |
+//!
+//! Path MTU discovery works by the first ones alone, so a flood of packets with a TTL of 1 must not use them up. Linux
+//! does not limit them (`icmpv4_mask_allow`; bit 2 of `net.ipv6.icmp.ratemask` is clear); RFC 4443 demands a limit for
+//! all.
+
+use super::ErrorKind;
+
+/// The budgets of one worker's errors, redirects apart.
+#[derive(Clone, Debug)]
+pub struct ErrorLimits {
+    too_big: RateLimit,
+    others: RateLimit,
+}
+
+impl ErrorLimits {
+    /// Each budget is `each`.
+    pub fn new(each: RateLimit) -> ErrorLimits {
+        ErrorLimits { too_big: each.clone(), others: each }
+    }
+
+    /// The budget for errors of this kind.
+    pub fn of(&mut self, kind: ErrorKind) -> &mut RateLimit {
+        match kind {
+            ErrorKind::TooBig { .. } => &mut self.too_big,
+            _ => &mut self.others,
+        }
+    }
+
+    /// How many errors were refused so far.
+    pub fn refused(&self) -> u64 {
+        self.too_big.refused() + self.others.refused()
+    }
+}
 
 /// A token bucket: on average `per_second`, and up to `burst` at once.
 ///

@@ -8,7 +8,7 @@
 //! | step                                                         | by                |
 //! |--------------------------------------------------------------|-------------------|
 //! | may this packet be answered with an error at all?            | [`may_answer_v4`], [`may_answer_v6`] |
-//! | have we not said enough lately?                              | [`RateLimit`]     |
+//! | have we not said enough lately?                              | [`ErrorLimits`]   |
 //! | cut the packet to what is quoted of it                       | caller, by [`quote_len_v4`], [`quote_len_v6`] |
 //! | open [`ERROR_HEADROOM_V4`] or [`ERROR_HEADROOM_V6`] in front | caller            |
 //! | write both headers, addressed to the quoted source           | [`emit_v4_error`], [`emit_v6_error`] |
@@ -32,7 +32,7 @@ pub use error::{
     ERROR_HEADROOM_V4, ERROR_HEADROOM_V6, ErrorKind, emit_v4_error, emit_v6_error, quote_len_v4,
     quote_len_v6,
 };
-pub use limit::RateLimit;
+pub use limit::{ErrorLimits, RateLimit};
 pub use rules::{may_answer_v4, may_answer_v6};
 
 /// What our own packets start with (RFC 1700 "IP TIME TO LIVE PARAMETER", as Linux).

@@ -235,6 +235,50 @@ fn the_rate_limit_holds_errors_back_and_counts_them() {
     assert_eq!(bed.judge_at(3 * SECOND, 0, &frame).said, Said::Transmit(0));
 }
 
+/// A flood of packets with a TTL or hop limit of 1 uses up the budget of errors; path MTU discovery goes on, within a
+/// budget of its own (RFC 4443 §2.4 f).
+#[test]
+fn a_flood_of_expired_packets_leaves_path_mtu_discovery_its_errors() {
+    let expired = [
+        V4 { ttl: 1, ..V4::udp("198.51.100.9", 10) }.frame(),
+        V6 { hop_limit: 1, ..V6::udp("2001:db8:b::9", 10) }.frame(),
+    ];
+    let big = [
+        V4 { fragment: 0x4000, ..V4::udp("198.51.100.9", 1400) }.frame(),
+        V6::udp("2001:db8:b::9", 1400).frame(),
+    ];
+    for (expired, big) in expired.iter().zip(&big) {
+        let mut bed = Bed::with_errors(RateLimit::new(10, 5));
+        for slot in [1, 5] {
+            bed.publish(slot, AdjacencyState::Resolved, 1280);
+        }
+        let (mut refused, mut told, mut flooded) = (0, 0, 0);
+        // 1000 expired packets a second for 10 s, and four that are too big.
+        for ms in 0..10_000_u64 {
+            let now_ns = SECOND + ms * 1_000_000;
+            let outcome = bed.judge_at(now_ns, 0, expired);
+            match outcome.said {
+                Said::Transmit(0) => flooded += 1,
+                said => assert_eq!(said, Said::Drop(DropReason::HopLimitExceeded)),
+            }
+            if ms % 250 == 0 {
+                let outcome = bed.judge_at(now_ns, 0, big);
+                match outcome.said {
+                    Said::Transmit(0) => told += 1,
+                    _ => refused += 1,
+                }
+            }
+        }
+        assert_eq!((told, refused), (40, 0), "each sender learns the MTU");
+        assert!(flooded <= 105, "{flooded} errors in 10 s");
+        // A flood of packets that are too big is bounded as well, and leaves the others theirs.
+        let now_ns = 20 * SECOND;
+        let told = (0..1000).filter(|_| bed.judge_at(now_ns, 0, big).said == Said::Transmit(0));
+        assert_eq!(told.count(), 5);
+        assert_eq!(bed.judge_at(now_ns, 0, expired).said, Said::Transmit(0));
+    }
+}
+
 /// A port without an address to speak from sends nothing, and sends once it has one.
 #[test]
 fn what_nobody_can_say_costs_nothing() {

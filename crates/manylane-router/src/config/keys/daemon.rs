@@ -76,9 +76,9 @@ const STEERING: &[Key] = &[
 #[rustfmt::skip]
 const ICMP: &[Key] = &[
     key("errors_per_second", Number(0, 1_000_000, "errors"), "1000", "1000",
-        "ICMP errors a second that one worker may send."),
+        "ICMP errors a second that one worker may send, and as many again about packets that are too big."),
     key("errors_burst", Number(1, 10_000, "errors"), "50", "50",
-        "ICMP errors that one worker may send at once after a silence."),
+        "ICMP errors that one worker may send at once after a silence, and as many again about packets that are too big."),
     key("redirects", Truth, "false", "true",
         "Whether senders on the router's link are sent redirects to a better next hop."),
 ];
