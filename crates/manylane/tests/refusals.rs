@@ -98,7 +98,7 @@ fn neighbours_and_ports() {
         let refused = router.client.put::<Value>(&format!("/v1/ports/{port}"), "");
         page.row(port, &said(refused), names, next);
     };
-    row("eth7", &["`eth7`", "needs a restart"], "`manylane config check router.toml`, and restart");
+    row("eth7", &["`eth7`", "needs a restart"], "check it with `manylane config check /");
     row("source", &["`source`", "exists already"], "`manylane show ports` lists");
     page.finish();
 

@@ -132,7 +132,7 @@ impl Published {
 
     /// The mirror thread has stamped the lease.
     pub fn stamped(&self, has_lapsed: bool) {
-        lock(&self.waits).stamped(has_lapsed);
+        lock(&self.waits).stamped(has_lapsed, Instant::now());
     }
 
     /// Says something, where it is to.

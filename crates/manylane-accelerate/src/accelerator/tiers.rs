@@ -192,7 +192,9 @@ impl Tiers {
         // with the other program the kernel would refuse the peer one above 3506.
         let pieces = port.is_veth || port.mtu > WHOLE_MAX;
         let plan = &port.driver.plan;
-        let wanted = port.is_attached() && plan.ingress && (goes || plan.workers);
+        // One that leaves all packets to ingress would cost TCP the segments of a veth's peer.
+        let takes_some = port.driver.checksums.found().is_none();
+        let wanted = port.is_attached() && plan.ingress && takes_some && (goes || plan.workers);
         let present = port.driver.program.as_ref();
         let fits = present.is_some_and(|program| {
             wanted && Some(program.index) == port.index && program.pieces == pieces

@@ -43,6 +43,7 @@ pub(super) struct Waits {
     now: (Activity, Instant),
     /// The longest activity since the last stamp.
     since_stamp: (Activity, Duration),
+    last_stamp: Instant,
     /// What counts as long.
     long: Duration,
     rows: [(Duration, u64); ACTIVITIES],
@@ -54,6 +55,7 @@ impl Waits {
         Waits {
             now: (Activity::Idle, Instant::now()),
             since_stamp: (Activity::Processor, Duration::ZERO),
+            last_stamp: Instant::now(),
             long,
             rows: [(Duration::ZERO, 0); ACTIVITIES],
         }
@@ -73,13 +75,19 @@ impl Waits {
         before
     }
 
-    /// The lease was stamped; `has_lapsed` before that.
-    pub fn stamped(&mut self, has_lapsed: bool) {
+    /// The lease was stamped at `at`; `has_lapsed` before that. Where no activity is the reason, the thread did not run for
+    /// up to the time since the last stamp.
+    pub fn stamped(&mut self, has_lapsed: bool, at: Instant) {
+        let since = std::mem::replace(&mut self.last_stamp, at);
         let none = (Activity::Processor, Duration::ZERO);
         let (activity, took) = std::mem::replace(&mut self.since_stamp, none);
         if has_lapsed {
-            let reason = if took >= self.long { activity } else { Activity::Processor };
-            self.rows[reason as usize].1 += 1;
+            let (reason, took) = match took >= self.long {
+                true => (activity, took),
+                false => (Activity::Processor, at.saturating_duration_since(since)),
+            };
+            let (longest, lapses) = &mut self.rows[reason as usize];
+            (*longest, *lapses) = (took.max(*longest), *lapses + 1);
         }
     }
 
@@ -163,7 +171,7 @@ mod tests {
         }
         waits.enter(Activity::Idle, *at);
         *at += Duration::from_secs(1);
-        waits.stamped(has_lapsed);
+        waits.stamped(has_lapsed, *at);
     }
 
     #[test]
@@ -179,7 +187,7 @@ mod tests {
         let status = waits.status();
         let rows = status.iter().map(|row| (row.activity.as_str(), row.longest_ms, row.lapses));
         assert!(
-            rows.eq([("gate", 300, 0), ("programs", 700, 2), ("processor", 0, 1)]),
+            rows.eq([("gate", 300, 0), ("programs", 700, 2), ("processor", 1002, 1)]),
             "{status:?}"
         );
     }
