@@ -15,6 +15,7 @@ use manylane_net::forward::{Forwarder, PortFacts};
 use manylane_net::icmp::RateLimit;
 use manylane_net::neighbour::{HoldLimits, HoldQueues, Key};
 use manylane_net::nexthop::ids::neighbour_id;
+use manylane_net::wire::flow::FlowKey;
 use manylane_router::control::routing::{Effects, RoutedPort, Routing, RoutingLimits};
 use manylane_router::socket::{self, SocketLimits, Sockets};
 use manylane_router::trace::Traces;
@@ -229,7 +230,16 @@ pub fn bell() -> Result<Bell> {
 pub fn no_sockets(domain: &Domain, bell: &Bell, clock: Clock) -> Sockets {
     let place = |device| socket::Place { device: PortId(device), tags: None, packet_max: 1514 };
     let limits = SocketLimits::default();
-    Sockets::new(domain.clone(), 3, &[0, 1].map(place), limits, bell.clone(), clock).0
+    Sockets::new(
+        domain.clone(),
+        3,
+        &[0, 1].map(place),
+        limits,
+        bell.clone(),
+        clock,
+        FlowKey::PUBLIC,
+    )
+    .0
 }
 
 pub struct Lane {

@@ -19,6 +19,7 @@ use manylane_frame::{BATCH_MAX, Batch, HEADROOM, Pool};
 use manylane_io::port::memory::{self, Next, Sink};
 use manylane_io::port::{Receiver, Transmitter};
 use manylane_net::fib::{Ipv4Prefix, Ipv6Prefix};
+use manylane_net::wire::flow::FlowKey;
 use manylane_sync::handoff::{GROUP, SteeringMap};
 use manylane_sync::primitive::counted::{Books, Site};
 use manylane_worker::stats::{PortCount, StatsReader};
@@ -194,7 +195,15 @@ impl Lab {
                 let map = SteeringMap::new(usize::from(PORTS) * GROUP, 1);
                 let (receives, limits) = ([true, false], limits::words(1000, 300, 64).reader());
                 let ports = PORTS.into();
-                let mesh = Mesh::build(&receives, 1000, &bells, &map.reader(), ports, &limits);
+                let mesh = Mesh::build(
+                    &receives,
+                    1000,
+                    &bells,
+                    &map.reader(),
+                    ports,
+                    &limits,
+                    FlowKey::PUBLIC,
+                );
                 for (place, (handoff, _)) in places.iter_mut().zip(mesh.ends) {
                     (place.handoff, place.limits) = (Some(Box::new(handoff)), limits.clone());
                 }

@@ -2,7 +2,7 @@
 
 use manylane_frame::vocabulary::DropReason;
 use manylane_net::wire::ethernet::HEADER_LEN;
-use manylane_net::wire::flow::flow_hash;
+use manylane_net::wire::flow::{FlowKey, flow_hash};
 use manylane_sync::handoff::{RECEIVER, SteeringMap};
 use manylane_worker::worker::HandOff;
 use manylane_worker::worker::handoff::{HandOffReader, Mesh, limits};
@@ -148,7 +148,15 @@ impl Contestant {
         let limits = limits::words(MAX_BACKLOG, 300, 64);
         let (bells, capacity) = ([bell()?, bell()?], MAX_BACKLOG as usize);
         let reader = limits.reader();
-        let mesh = Mesh::build(&[true, false], capacity, &bells, &map.reader(), PORTS, &reader);
+        let mesh = Mesh::build(
+            &[true, false],
+            capacity,
+            &bells,
+            &map.reader(),
+            PORTS,
+            &reader,
+            FlowKey::PUBLIC,
+        );
         let mut ends = mesh.ends.into_iter().map(|end| (end, reader.clone()));
         let mut made = Contestant::new("handoff", Steering::Map(map, limits));
         let source = source(made.device(ground));

@@ -36,6 +36,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use manylane_frame::vocabulary::{PortId, QueueId, WorkerId};
+use manylane_net::wire::flow::FlowKey;
 use manylane_sync::handoff::{GROUP, RECEIVER, SteeringMap};
 use manylane_sync::words::{Words, WordsMut};
 
@@ -101,13 +102,14 @@ pub struct Steering {
 
 impl Steering {
     /// Steering by `plan`, and the rings for it, if it needs any: one end for each worker. `handovers` are the
-    /// workers'.
+    /// workers'; flows are parted by `key`.
     pub fn new(
         config: &Config,
         plan: Plan,
         owners: &[Vec<WorkerId>],
         bells: &[Bell],
         handovers: Vec<QueueHandoverEnd>,
+        key: FlowKey,
     ) -> (Steering, Vec<HandOff>) {
         let workers = config.workers.count();
         let config::Steering { netdev_max_backlog, netdev_budget, dev_weight, rebalance, .. } =
@@ -119,7 +121,7 @@ impl Steering {
             let reader = map.reader();
             let capacity = capacity as usize;
             let limits = limits.reader();
-            Mesh::build(&plan.receivers, capacity, bells, &reader, owners.len(), &limits)
+            Mesh::build(&plan.receivers, capacity, bells, &reader, owners.len(), &limits, key)
         });
         let (handoffs, counts) = mesh.into_iter().flat_map(|mesh| mesh.ends).unzip();
         let ports = config.ports.iter().zip(owners).zip(plan.ports);

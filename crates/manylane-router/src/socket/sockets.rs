@@ -12,6 +12,7 @@ use manylane_io::eventfd::EventFd;
 use manylane_net::filter::Program;
 use manylane_net::forward::PortFacts;
 use manylane_net::wire::ethernet::{TAGS_LEN_MAX, Tags};
+use manylane_net::wire::flow::FlowKey;
 use manylane_sync::counters::SharedCount;
 use manylane_sync::doorbell::Doorbell;
 use manylane_sync::hook::{Binding, HookReader, Hooks, Socket};
@@ -60,6 +61,7 @@ struct Shared {
     packet_max: Box<[usize]>,
     hooks: HookReader<Target>,
     clock: Clock,
+    key: FlowKey,
     /// Nanoseconds from 1970 to the daemon's start, as the system's clock had it at the last change.
     epoch: Words<u64>,
     memory: Arc<SharedCount>,
@@ -86,7 +88,8 @@ struct Control {
 
 impl Sockets {
     /// No sockets, for `workers` workers, members of `domain`, and `ports` by id, sub-interfaces behind them. Beside
-    /// it what the first worker sends from; `bell` is its bell.
+    /// it what the first worker sends from; `bell` is its bell. Groups share
+    /// flows by `key`.
     pub fn new(
         domain: Domain,
         workers: usize,
@@ -94,6 +97,7 @@ impl Sockets {
         limits: SocketLimits,
         bell: Arc<Doorbell<EventFd>>,
         clock: Clock,
+        key: FlowKey,
     ) -> (Sockets, InjectorEnd) {
         let id = |number: usize| PortId(number as u16);
         let below = |device: PortId| {
@@ -116,6 +120,7 @@ impl Sockets {
             packet_max: ports.iter().map(|place| place.packet_max).collect(),
             hooks: hooks.reader(),
             clock,
+            key,
             epoch: epoch.reader(),
             memory: Arc::default(),
             closed_for_time: SharedCount::default(),
@@ -178,8 +183,8 @@ impl Sockets {
 
     /// The workers' side, for one of them. The first sends what sockets send.
     pub fn observers(&self, worker: WorkerId, injected: Option<InjectorEnd>) -> Observers {
-        let Shared { hooks, clock, epoch, .. } = &*self.0;
-        Observers::new(hooks.clone(), worker, *clock, epoch.clone(), injected)
+        let Shared { hooks, clock, epoch, key, .. } = &*self.0;
+        Observers::new(hooks.clone(), worker, *clock, epoch.clone(), *key, injected)
     }
 
     /// Drops what no worker looks at any more; for when sockets have closed and none is opened. Returns whether

@@ -11,6 +11,7 @@ use manylane_frame::vocabulary::{DropReason, PortId, QueueId};
 use manylane_frame::{Frame, Region};
 use manylane_io::port::{Transmitter, memory};
 use manylane_net::neighbour::{HOLD_MAX_NS, HoldLimits, Key};
+use manylane_net::wire::flow::FlowKey;
 use manylane_sync::handoff::{GROUP, RECEIVER, SteeringMap};
 
 use crate::rig::*;
@@ -63,8 +64,15 @@ impl Floor {
         let bells: Vec<_> = (0..like.workers).map(|_| bell()).collect();
         let receives: Vec<_> = (0..like.workers).map(|worker| worker < like.receivers).collect();
         let limits = hall.limits.reader();
-        let mesh =
-            Mesh::build(&receives, like.capacity, &bells, &map.reader(), PORTS.into(), &limits);
+        let mesh = Mesh::build(
+            &receives,
+            like.capacity,
+            &bells,
+            &map.reader(),
+            PORTS.into(),
+            &limits,
+            FlowKey::PUBLIC,
+        );
         hall.limits.publish(limits::MAX_BACKLOG, like.capacity as u32);
         let (seen, _) = sinks();
         let meddler = Meddler::default();

@@ -16,6 +16,7 @@ use manylane_net::forward::{Forwarder, Ipv4Interface, PortFacts};
 use manylane_net::icmp::RateLimit;
 use manylane_net::neighbour::{HoldLimits, HoldQueues, Key, Kind, Report};
 use manylane_net::wire::ethernet::{self, Mac, ether_type};
+use manylane_net::wire::flow::FlowKey;
 use manylane_net::wire::{ipv4, ipv6, protocol, udp};
 use manylane_sync::doorbell::Doorbell;
 use manylane_sync::rcu::Domain;
@@ -90,7 +91,7 @@ impl Hall {
         let places = Place::all(&routing.tables().ports);
         let limits = SocketLimits::default();
         let (sockets, injected) =
-            Sockets::new(domain.clone(), workers, &places, limits, bell(), clock);
+            Sockets::new(domain.clone(), workers, &places, limits, bell(), clock, FlowKey::PUBLIC);
         let (traces, tracers) = Traces::new(&domain, workers, clock);
         Hall {
             depot: Depot::new(region, workers + 2).expect("the first taker"),

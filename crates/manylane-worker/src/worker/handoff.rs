@@ -32,7 +32,7 @@ mod turn;
 
 use manylane_frame::vocabulary::{DropReason, PortId, WorkerId};
 use manylane_frame::{BATCH_MAX, Batch, Frame, Holder, Meta, Packet, Region, Steered, Trace, View};
-use manylane_net::wire::flow::frame_hash;
+use manylane_net::wire::flow::FlowKey;
 use manylane_sync::handoff::{Completions, GROUP, Handed, OrderSample, Steering};
 use manylane_sync::words::Words;
 
@@ -86,6 +86,8 @@ const BLOCKED_NS: u64 = 50_000;
 /// One worker's hand-off.
 pub struct HandOff {
     own: u16,
+    /// By which packets are hashed: one key for all workers, and secret.
+    key: FlowKey,
     steering: Steering,
     completions: Completions,
     /// By worker; none to ourselves, nor from a worker that receives nothing for others.
@@ -217,10 +219,11 @@ impl HandOff {
     /// Parts a batch of single frames when no bucket waits to move, and every worker has room.
     #[inline]
     fn split(&mut self, region: View<'_>, port: PortId, batch: &mut Batch) {
-        let HandOff { steering, staged, .. } = self;
+        let HandOff { steering, staged, key, .. } = self;
+        let key = *key;
         let mut steered = steering.batch(port.index(), batch.len());
         let look = |packet: Packet<'_>| {
-            (steered.worker(bucket_of(frame_hash(packet.bytes))), packet.meta.head())
+            (steered.worker(bucket_of(key.frame_hash(packet.bytes))), packet.meta.head())
         };
         batch.drain_packets(region, look, |frame, (worker, head)| {
             staged[usize::from(worker)].push(frame, head);
@@ -239,7 +242,7 @@ impl HandOff {
         let max_backlog = self.limits.load(limits::MAX_BACKLOG) as usize;
         let wanted = batch.len();
         for frame in batch.drain() {
-            let hash = frame_hash(region.bytes(&frame));
+            let hash = self.key.frame_hash(region.bytes(&frame));
             let steered = self.steering.steer(first + usize::from(bucket_of(hash)));
             let worker = usize::from(steered.worker());
             let link = self.outbound[worker].as_mut();
@@ -408,7 +411,7 @@ impl HandOff {
         if was_held {
             return region.meta(frame).steered().expect("what is held says how it came");
         }
-        let bucket = bucket_of(frame_hash(region.bytes(frame)));
+        let bucket = bucket_of(self.key.frame_hash(region.bytes(frame)));
         let steered = Steered { receiver: self.receiver, bucket };
         region.set_steered(frame, Some(steered));
         steered

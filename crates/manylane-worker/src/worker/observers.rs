@@ -8,7 +8,7 @@ use manylane_frame::vocabulary::{Checksum, Created, DropReason, Point, PortId, Q
 use manylane_frame::{BATCH_MAX, Batch, Frame, HEADROOM, Region, View};
 use manylane_io::packet_ring::{Lane, Record, Writer};
 use manylane_net::forward::Former;
-use manylane_net::wire::flow::frame_hash;
+use manylane_net::wire::flow::FlowKey;
 use manylane_sync::hook::{Generation, HookReader};
 use manylane_sync::rcu::Guard;
 use manylane_sync::words::Words;
@@ -32,6 +32,8 @@ pub struct Observers {
     is_open: bool,
     /// Packets that groups have shared in turn.
     turn: u32,
+    /// By which groups share flows: one key for all workers, and secret.
+    key: FlowKey,
     /// Of the worker that sends what sockets send.
     pub(super) injected: Option<InjectorEnd>,
 }
@@ -113,10 +115,11 @@ impl Observers {
         worker: WorkerId,
         clock: Clock,
         epoch: Words<u64>,
+        key: FlowKey,
         injected: Option<InjectorEnd>,
     ) -> Observers {
         let points = Points::NONE;
-        Observers { hooks, worker, clock, epoch, points, is_open: false, turn: 0, injected }
+        Observers { hooks, worker, clock, epoch, points, is_open: false, turn: 0, key, injected }
     }
 
     /// Looks up the observed points; whether they differ from the former ones.
@@ -268,8 +271,9 @@ impl Observers {
                 }
                 (Some(mode), members) => {
                     for packet in wanted {
+                        let turn = &mut self.turn;
                         self.is_open |=
-                            share(mode, members, &packet, record, &mut self.turn, &mut laps);
+                            share(mode, members, &packet, record, self.key, turn, &mut laps);
                     }
                 }
                 (None, _) => unreachable!("only a group has several members, or none"),
@@ -325,11 +329,12 @@ fn share(
     members: &[Member],
     packet: &Passing<'_>,
     record: &Record,
+    key: FlowKey,
     turn: &mut u32,
     laps: &mut Laps,
 ) -> bool {
     *turn = turn.wrapping_add(1);
-    let hash = || frame_hash(packet.first);
+    let hash = || key.frame_hash(packet.first);
     let first = mode.choose(members.len(), hash, *turn, record.worker.0, packet.queue.0);
     let tries = if mode == Fanout::Rollover { members.len() } else { 1 };
     let worker = usize::from(record.worker.0);

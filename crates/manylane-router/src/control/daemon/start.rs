@@ -15,6 +15,7 @@ use manylane_net::forward::Forwarder;
 use manylane_net::generate::FarEndReader;
 use manylane_net::icmp::RateLimit;
 use manylane_net::neighbour::{HoldLimits, HoldQueues, Key};
+use manylane_net::wire::flow::FlowKey;
 use manylane_sync::rcu::Domain;
 use manylane_sync::ring::ring;
 use manylane_sync::words::{Words, WordsMut};
@@ -56,8 +57,15 @@ impl Daemon {
         let routing = routing(&opened.config, routed, &domain, clock, &mut effects)?;
         let places = Place::all(&routing.tables().ports);
         let bell = opened.bells[0].clone();
-        let (sockets, injected) =
-            Sockets::new(domain.clone(), workers, &places, opened.config.sockets, bell, clock);
+        let (sockets, injected) = Sockets::new(
+            domain.clone(),
+            workers,
+            &places,
+            opened.config.sockets,
+            bell,
+            clock,
+            flow_key(),
+        );
         let mut injected = Some(injected);
         let (traces, tracers) = Traces::new(&domain, workers, clock);
         let mut hot_list_len = WordsMut::zeroed(1);
@@ -168,7 +176,8 @@ impl Opened {
         let plan = Plan::new(&config, &owners);
         let (handovers, handover_ends): (Vec<_>, Vec<_>) =
             (0..workers).map(|_| queue_handover(&control_bell)).unzip();
-        let (mut steering, handoffs) = Steering::new(&config, plan, &owners, &bells, handover_ends);
+        let (mut steering, handoffs) =
+            Steering::new(&config, plan, &owners, &bells, handover_ends, flow_key());
         let mut umem = Umem::new(region.clone());
         let opened = open::open(&config, owners, &mut umem, &bells, clock);
         let opened = opened.map_err(StartError::Port)?;
@@ -382,6 +391,11 @@ fn closing(mut closer: Closer, bell: Bell, steering: Shared) -> Closing<Removal>
         let kept = closer.close(removal);
         lock(&steering).removed(port, kept);
     })
+}
+
+/// A key that no other router has: the standard library's keys are the kernel's random numbers.
+fn flow_key() -> FlowKey {
+    FlowKey::new([0, 1, 2].map(|word| RandomState::new().hash_one(word)))
 }
 
 fn routing(

@@ -336,5 +336,5 @@ fn steering_of(workers: u16, ports: &[(&str, &[u16])]) -> (Steering, Vec<HandOff
     let bell = || Arc::new(Doorbell::new(EventFd::open().expect("there are descriptors")));
     let bells: Vec<_> = (0..workers).map(|_| bell()).collect();
     let handovers = (0..workers).map(|_| queue_handover(&bell()).1).collect();
-    Steering::new(&config, Plan::new(&config, &owners), &owners, &bells, handovers)
+    Steering::new(&config, Plan::new(&config, &owners), &owners, &bells, handovers, FlowKey::PUBLIC)
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use manylane_frame::BATCH_MAX;
 use manylane_io::eventfd::EventFd;
+use manylane_net::wire::flow::FlowKey;
 use manylane_sync::counters::SharedCount;
 use manylane_sync::doorbell::Doorbell;
 use manylane_sync::handoff::{Completions, MapReader, OrderSample, Steering, pair};
@@ -23,7 +24,8 @@ pub struct Mesh {
 
 impl Mesh {
     /// Builds the rings, of `capacity` packets each, from those workers for which `receives` is true. `bells` are the
-    /// workers'; `map` has 256 buckets for each port.
+    /// workers'; `map` has 256 buckets for each port, among which `key` parts the
+    /// flows.
     pub fn build(
         receives: &[bool],
         capacity: usize,
@@ -31,6 +33,7 @@ impl Mesh {
         map: &MapReader,
         ports: usize,
         limits: &Words<u32>,
+        key: FlowKey,
     ) -> Mesh {
         let workers = bells.len();
         let release_requests = ReleaseRequests::new(workers);
@@ -43,6 +46,7 @@ impl Mesh {
             let reader = counts.reader();
             let handoff = HandOff {
                 own: own as u16,
+                key,
                 receiver: own as u8,
                 release_requests: release_requests.clone(),
                 steering,

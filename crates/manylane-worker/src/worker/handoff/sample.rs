@@ -11,7 +11,6 @@ use std::ops::Range;
 use manylane_frame::vocabulary::WorkerId;
 use manylane_frame::{Batch, Sample, Trace, View};
 use manylane_net::wire::ethernet::{HEADER_LEN, Tags, VLAN_TAG_LEN};
-use manylane_net::wire::flow::frame_hash;
 
 use super::counts::OwnCount;
 use super::{HandOff, bucket_of};
@@ -27,12 +26,12 @@ impl HandOff {
         if !self.traced {
             return;
         }
-        let HandOff { staged, steered, .. } = self;
+        let HandOff { staged, steered, key, .. } = self;
         for (to, stage) in (0..).map(WorkerId).zip(staged) {
             for frame in stage.frames.iter() {
                 let trace = region.meta(frame).trace();
                 if trace != Trace::NONE {
-                    steered.push((trace, bucket_of(frame_hash(region.bytes(frame))), to));
+                    steered.push((trace, bucket_of(key.frame_hash(region.bytes(frame))), to));
                 }
             }
         }
@@ -43,7 +42,7 @@ impl HandOff {
         // Of a flow, all are in one stage: a bucket does not move while one of it is not transmitted.
         for frame in self.staged.iter_mut().flat_map(|stage| stage.frames.iter_mut()) {
             let (bytes, meta) = (region.bytes(frame), region.meta(frame));
-            let hash = frame_hash(bytes);
+            let hash = self.key.frame_hash(bytes);
             // The lowest byte is the bucket's.
             if !(hash >> 8).is_multiple_of(self.sample_one_in) {
                 region.set_sample(frame, Sample::default());
