@@ -165,7 +165,7 @@ impl Place {
     /// The answer as the API gives it.
     pub fn json(&self, client: &Client) -> Result<String, ClientError> {
         match is_comparison(&self.path) {
-            true => client.post_text(&self.path, &()),
+            true => patient(client).post_text(&self.path, &()),
             false => client.ask_text(&self.path),
         }
     }
@@ -175,6 +175,14 @@ impl Place {
 fn is_comparison(path: &str) -> bool {
     path.ends_with("/mirror/diff")
 }
+
+/// Waits for a comparison longer than the daemon, so that the daemon's reason is what the operator reads.
+fn patient(client: &Client) -> Client {
+    client.clone().with_patience(COMPARISON_PATIENCE)
+}
+
+/// The daemon gives a comparison 60 s.
+const COMPARISON_PATIENCE: Duration = Duration::from_secs(70);
 
 /// Finds out which daemon answers.
 pub(super) fn place(client: &Client, question: &Question) -> Result<Place, ClientError> {
@@ -204,7 +212,7 @@ fn accelerated(client: &Client, what: Noun, path: &str) -> Result<String, Client
         Noun::Config => client.ask(path).map(|answer| accelerate::config(&answer)),
         Noun::Why => client.ask(path).map(|answer| accelerate::why(&answer)),
         Noun::Mirror if is_comparison(path) => {
-            client.post(path, &()).map(|answer: Vec<_>| accelerate::diff(&answer))
+            patient(client).post(path, &()).map(|answer: Vec<_>| accelerate::diff(&answer))
         }
         Noun::Mirror => client.ask(path).map(|answer| accelerate::mirror(&answer)),
         Noun::Ports => {
