@@ -43,12 +43,12 @@ pub fn set_slice(slice: Duration) -> io::Result<()> {
     let mut attributes = SchedAttr { size: size_of::<SchedAttr>() as u32, ..SchedAttr::default() };
     let size = attributes.size;
     // SAFETY: sched_getattr(2) writes at most `size` bytes to `attributes`; pid 0 is this thread.
-    check(
-        unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) } as i32
-    )?;
+    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
+    check(got as i32)?;
     attributes.runtime = u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX);
     // SAFETY: sched_setattr(2) reads `attributes.size` bytes, which the kernel has filled in; pid 0 is this thread.
-    check(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) } as i32)?;
+    let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    check(set as i32)?;
     Ok(())
 }
 

@@ -73,7 +73,7 @@ impl<S: TableWriter> Mirror<S> {
     /// is called again and again.
     pub fn diff(&mut self, dump: &Dump, meanwhile: &mut dyn FnMut()) -> Vec<String> {
         let mut lines = Lines::default();
-        models(&dump.kernel, &mut self.kernel, &mut lines, &mut Pause::new(&mut *meanwhile));
+        models(&dump.kernel, &self.kernel, &mut lines, &mut Pause::new(&mut *meanwhile));
         self.written(&mut lines, meanwhile);
         lines.into_lines()
     }

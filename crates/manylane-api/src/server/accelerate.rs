@@ -83,6 +83,7 @@ fn routes() -> Routes<dyn Accelerated> {
 }
 
 /// The questions that take something, and the one edit.
+#[expect(clippy::too_many_lines, reason = "a table, told in order")]
 fn with_arguments(mut routes: Routes<dyn Accelerated>) -> Routes<dyn Accelerated> {
     let flows_schema =
         Sent::Json("Flows, with the tier that forwards each.", routes.schema::<AcceleratedFlows>());

@@ -455,7 +455,10 @@ mod tests {
                 let mut buckets = [0; 256];
                 (0..4096).for_each(|n| buckets[usize::from(key.flow_hash(&flow(n)) as u8)] += 1);
                 let fullest = buckets.iter().max().expect("256 buckets");
-                assert!(*fullest < 128, "{what}, key {seed}: {fullest} of 4096 flows in one bucket");
+                assert!(
+                    *fullest < 128,
+                    "{what}, key {seed}: {fullest} of 4096 flows in one bucket"
+                );
             }
         }
     }
