@@ -77,7 +77,7 @@ pub enum ClientError {
     },
     /// Another user's process listens, so what it answers may be a lie.
     #[error(
-        "user {uid} listens at {}, not root and not this user: what answers there is not trusted; name the daemon's socket \
+        "user {uid} listens at {}, not root and not this user: its answers are not trusted; name the daemon's socket \
          with --socket, or ask as the user that started it",
         .socket.display()
     )]
@@ -90,7 +90,7 @@ pub enum ClientError {
     /// The daemon closed the connection.
     #[error(
         "the manylane daemon at {} closed the connection without an answer: it ends, or has no file descriptor or place \
-         for another client; look at its log, and ask again",
+         for another client; look at its log, and try again",
         .socket.display()
     )]
     Closed {
@@ -134,7 +134,7 @@ fn unreachable(socket: &Path, source: &io::Error) -> String {
     let help = match source.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => "ask as root or as a member of the socket's group",
         number => {
-            exhausted(number).unwrap_or("see that the daemon's socket is there, and ask again")
+            exhausted(number).unwrap_or("see that the daemon's socket is there, and try again")
         }
     };
     format!("cannot connect to {path}: {source}; {help}")

@@ -112,7 +112,7 @@ fn clients() {
             ["user 65534", "/run/s"],
             "ask as the user that started it"
         )],
-        Closed: [(Closed { socket: socket() }, ["/run/s", "file descriptor"], "ask again")],
+        Closed: [(Closed { socket: socket() }, ["/run/s", "file descriptor"], "try again")],
         Silent: [(
             Silent { socket: socket(), waited: Duration::from_secs(10) },
             ["/run/s", "10 s"],

@@ -53,7 +53,7 @@ struct Counts {
     refused: u64,
     /// One bit for each number.
     arrived: Vec<u64>,
-    /// The same for those that arrived from an address that is not the first one's.
+    /// One bit for each number that arrived from an address that is not the first one's.
     translated: Vec<u64>,
     first_source: Option<IpAddr>,
     twice: u64,

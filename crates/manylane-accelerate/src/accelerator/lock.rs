@@ -68,7 +68,7 @@ impl Lock {
 fn take_in(folder: &Path, name: &str, interfaces: &[String]) -> Result<Lock, LockError> {
     fs::create_dir_all(folder).map_err(refused(folder, "create"))?;
     let path = folder.join(name);
-    // The holder keeps it as long as it runs, so there is nothing to wait for.
+    // The holder keeps it as long as it runs, so waiting has no end.
     LockFile::take(&path, &interfaces.join(" "), Duration::ZERO).map(Lock).map_err(|error| {
         match error {
             LockFileError::Taken { holder } => LockError::Taken { path, owner: holder },

@@ -116,7 +116,7 @@ pub struct Program {
     pub id: u32,
     /// Its name.
     pub name: String,
-    /// It comes behind ours in the chain, and does not see what ours takes.
+    /// Whether the program comes behind ours in the chain, and does not see what ours takes.
     pub is_behind: bool,
 }
 

@@ -187,7 +187,7 @@ fn compare() -> MethodRouter<Arc<dyn Accelerated>> {
     post(async move |State(source): State<Arc<dyn Accelerated>>| -> Answer<Vec<String>> {
         let turn = turns.try_acquire_owned().map_err(|_| {
             let error = "another comparison of the mirror with the kernel runs".into();
-            let help = "wait until it is complete, and ask again".into();
+            let help = "wait until it is complete, and try again".into();
             (StatusCode::CONFLICT, Json(ApiError { error, help }))
         })?;
         waited_for(move || {

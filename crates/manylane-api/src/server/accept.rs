@@ -1,4 +1,4 @@
-//! Accepting connections: each peer has its places, and a process without descriptors goes on when it has some again.
+//! Accepting connections: each peer has its places, and a process without descriptors continues when it has some again.
 
 use std::fs::File;
 use std::future::Future;
@@ -115,7 +115,7 @@ pub(super) async fn serve<E: Entrance>(
     while connections.join_next().await.is_some() {}
 }
 
-/// Clients that are told at a time that no place is free.
+/// Clients that get the answer at a time that no place is free.
 const REFUSALS_MAX: usize = 16;
 
 async fn over(mut ended: watch::Receiver<bool>) {
@@ -187,7 +187,7 @@ fn refusing(bound: Bound, peer: Peer) -> Router {
         _ => "other clients have all connections to the API".to_owned(),
     };
     let help =
-        "close some, or ask again later; /metrics counts them as manylane_api_refused".into();
+        "close some, or try again later; /metrics counts them as manylane_api_refused".into();
     let error = ApiError { error, help };
     Router::new().fallback(async move || {
         let close = [(header::CONNECTION, "close")];
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
     use crate::Bounds;
 
-    /// Fails as it is told, accepts what it has, and then waits.
+    /// Fails as the test says, accepts the connections of the test, and then waits.
     struct Failing {
         errors: u32,
         number: i32,

@@ -268,7 +268,7 @@ mod tests {
         for _ in 0..10 {
             assert_eq!(ask(served.connect()).1, "503", "the first one is not read yet");
         }
-        // One of many peers, of which two are served at a time.
+        // One of many peers; two peers are served at a time.
         let (other, status) = ask(served.connect_from("127.0.0.2"));
         assert_eq!(status, "200");
         assert_eq!(ask(served.connect_from("127.0.0.3")).1, "503");

@@ -217,7 +217,7 @@ pub(super) struct Place {
     pub asker: Asker,
 }
 
-/// Who asks, as handlers see it.
+/// The peer of a request, as handlers see it.
 #[derive(Clone)]
 pub(super) struct Asker {
     pub limits: Arc<Limits>,
@@ -287,7 +287,7 @@ impl Drop for Place {
 }
 
 impl Asker {
-    /// A client that is only told that it has no place.
+    /// A client that only gets the answer that it has no place.
     pub fn of_no_place(limits: Arc<Limits>, peer: Peer) -> Asker {
         Asker { limits, peer, long: Arc::new(Semaphore::new(0)) }
     }
@@ -308,7 +308,7 @@ impl Asker {
         timeout(self.limits.bounds.turn, turn).await.map_err(|_| {
             self.limits.reached(Bound::Turn);
             let error = "another long list or large request is not done yet".into();
-            let help = "a peer has one at a time: read its answer to the end, and ask again".into();
+            let help = "a peer has one at a time: read its answer to the end, and try again".into();
             (StatusCode::SERVICE_UNAVAILABLE, Json(ApiError { error, help }))
         })
     }

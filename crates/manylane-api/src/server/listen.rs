@@ -238,7 +238,7 @@ impl Guard {
         }
     }
 
-    /// Whether the client has shown what this listener asks of clients.
+    /// Whether the client has shown what this listener requires of clients.
     fn knows(&self, headers: &HeaderMap) -> bool {
         self.token.as_ref().is_none_or(|token| token.is_in(headers))
     }

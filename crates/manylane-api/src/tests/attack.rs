@@ -22,7 +22,7 @@ pub(crate) const SOON: Duration = Duration::from_millis(100);
 const NEVER: Duration = Duration::from_secs(3600);
 const HOST: [&str; 1] = ["Host: localhost"];
 
-/// Bounds of which only those that a test names are ever reached.
+/// Bounds that no test reaches but by naming them.
 pub(crate) fn patient() -> Bounds {
     Bounds { head: NEVER, body: NEVER, stalled: NEVER, turn: NEVER, ..Bounds::default() }
 }
@@ -93,7 +93,7 @@ fn one_address_cannot_take_all_places() {
     drop(idle);
 }
 
-/// One user of the socket keeps to its share, and is told so in words.
+/// One user of the socket keeps to its share, and the answer says so in words.
 #[test]
 fn a_user_that_has_all_its_connections_is_told_so() {
     let bounds = Bounds { per_peer: 2, ..patient() };

@@ -43,17 +43,17 @@ pub struct Entry {
 }
 
 /// What speaks for a neighbour being there. A scan makes up addresses faster than questions may be sent: the more speaks
-/// for an address, the sooner the table asks for it, and the later gives it up (RFC 6583 §7.1).
+/// for an address, the sooner the table solicits it, and the later gives it up (RFC 6583 §7.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Trust {
     /// One packet to it.
     #[default]
     Stranger,
-    /// The packet's sender asks for few neighbours.
+    /// The packet's sender needs few neighbours.
     Modest,
-    /// It spoke, or a packet asks for it again.
+    /// The neighbour spoke, or a packet needs it again.
     Expected,
-    /// It has answered us before, or the operator set it.
+    /// The neighbour has answered us before, or the operator set it.
     Known,
 }
 

@@ -229,7 +229,7 @@ enum Timer {
     Modest = 4,
     /// As above, when one of those two did not answer.
     Repeated = 5,
-    /// As above, for one of which only a packet is known.
+    /// As above, for one that only a packet names.
     Stranger = 6,
     /// As above, when it did not answer.
     Again = 7,
@@ -258,7 +258,7 @@ impl Timer {
     }
 }
 
-/// After so many questions that strangers waited for, one is for a stranger that waits.
+/// After this number of questions that strangers waited for, one is for a stranger that waits.
 const PASSED_OVER_MAX: u8 = 3;
 
 /// The rank in giving entries up.
@@ -268,7 +268,7 @@ enum Rank {
     Stranger,
     Modest,
     Expected,
-    /// Known, whether it is asked or has failed.
+    /// Known, whether it is being solicited or has failed.
     Known,
     Stale,
 }

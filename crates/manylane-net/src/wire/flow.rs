@@ -19,7 +19,7 @@
 //! time of a hash that moves each bit with a probability near one half, and spreads flows that were numbered up as well
 //! as chance does.
 //!
-//! The odd numbers are the key ([`FlowKey`]). With those that everyone knows, an attacker can make flows that collide, and
+//! The odd numbers are the key ([`FlowKey`]). With public ones, an attacker can make flows that collide, and
 //! send all of them to one worker; so workers, and groups of packet sockets, hash with numbers of the daemon's own. The
 //! kernel does so too (its flow dissector, and the RSS keys of its drivers). [`FlowKey::PUBLIC`] is for those that must
 //! agree with others: the choice among next hops, which a program in the kernel makes as well, and which mixes in a seed
@@ -54,19 +54,19 @@ impl fmt::Debug for FlowKey {
     }
 }
 
-/// The hash with the key that everyone knows.
+/// The hash with the key that is public.
 #[inline(always)]
 pub fn frame_hash(frame: &[u8]) -> u32 {
     FlowKey::PUBLIC.frame_hash(frame)
 }
 
-/// The hash with the key that everyone knows.
+/// The hash with the key that is public.
 #[inline]
 pub fn flow_hash(packet: &[u8]) -> u32 {
     FlowKey::PUBLIC.flow_hash(packet)
 }
 
-/// The hash of addresses with the key that everyone knows.
+/// The hash of addresses with the key that is public.
 #[inline]
 pub fn address_hash(view: &View<'_>) -> u32 {
     FlowKey::PUBLIC.address_hash(view)
@@ -414,7 +414,7 @@ mod tests {
         }
     }
 
-    /// An attacker knows the algorithm, and makes flows that all land in one bucket by the key that everyone knows. By
+    /// An attacker knows the algorithm, and makes flows that all land in one bucket by the key that is public. By
     /// two keys that the attacker does not know, these flows spread as chance does.
     #[test]
     fn flows_made_to_collide_by_one_key_spread_by_another() {

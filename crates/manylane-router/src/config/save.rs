@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(folder.names().len(), 3);
     }
 
-    /// The name beside the file used to be known before, and a link there was written through.
+    /// The name beside the file used to be known before, and a link of that name was written through.
     #[test]
     fn a_link_that_waits_beside_the_file_is_not_written_through() {
         let folder = Folder::new("planted");

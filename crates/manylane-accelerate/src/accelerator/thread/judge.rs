@@ -56,8 +56,8 @@ impl Thread {
         self.attach_next();
     }
 
-    /// Takes a program off an interface where it may not be, or puts one on where it is missing: the next place where
-    /// there is something to do, since each takes long.
+    /// Takes a program off an interface where it may not be, or puts one on where it is missing: the next place that
+    /// needs it, since each takes long.
     pub(super) fn attach_next(&mut self) {
         let before = self.published.enter(Activity::Programs);
         let Thread { ports, tiers, fast, todo, .. } = self;

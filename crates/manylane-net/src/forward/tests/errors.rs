@@ -235,7 +235,7 @@ fn the_rate_limit_holds_errors_back_and_counts_them() {
     assert_eq!(bed.judge_at(3 * SECOND, 0, &frame).said, Said::Transmit(0));
 }
 
-/// A flood of packets with a TTL or hop limit of 1 uses up the budget of errors; path MTU discovery goes on, within a
+/// A flood of packets with a TTL or hop limit of 1 uses up the budget of errors; path MTU discovery continues, within a
 /// budget of its own (RFC 4443 §2.4 f).
 #[test]
 fn a_flood_of_expired_packets_leaves_path_mtu_discovery_its_errors() {

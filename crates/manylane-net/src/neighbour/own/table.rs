@@ -259,7 +259,7 @@ fn link_of(key: Key) -> (PortId, bool) {
     (key.port, key.addr.is_ipv6())
 }
 
-/// How often the operator is told of a station that claims an address of ours, which claims as often as it likes.
+/// How often the log names a station that claims an address of ours, which claims as often as it likes.
 const TELL_GAP: Duration = Duration::from_secs(600);
 
 /// Timers of all addresses together: a thousand addresses are announced in some seconds, by orders that

@@ -113,7 +113,7 @@ const WANTED: usize = 131_072;
 /// Buckets of senders.
 const REQUESTERS: usize = 128;
 
-/// Unknown neighbours that a sender may ask for at once.
+/// Unknown neighbours that a sender may need at once.
 const REQUESTER_BURST: u32 = 8;
 
 /// Tags and the times when they were entered, in sets of a cache line; the oldest of its set makes room.
@@ -211,7 +211,7 @@ mod tests {
 
     const SCANNER: Requester = Requester(7);
 
-    /// Whose senders have all asked for much.
+    /// All of its senders have needed many.
     fn busy(seed: u64) -> Demand {
         let mut demand = Demand::new(seed, 64, 1000);
         for bucket in &mut demand.requesters {

@@ -1,10 +1,10 @@
-//! Scans of a network through us (RFC 6583), with stations behind us that answer at once when they are asked.
+//! Scans of a network through us (RFC 6583), with stations behind us that answer a solicitation at once.
 
 use std::collections::BTreeMap;
 
 use super::*;
 
-/// Senders of one network name random addresses at 2 and at 20 kpps. A silent station that another sender wants is asked
+/// Senders of one network name random addresses at 2 and at 20 kpps. A silent station that another sender wants is solicited
 /// for at once, whichever of its packets finds the table full.
 #[test]
 fn a_scan_does_not_delay_a_silent_neighbour_that_another_sender_wants() {
@@ -35,7 +35,7 @@ fn a_scan_by_spoofed_senders_delays_a_silent_neighbour_until_its_second_packet()
     }
 }
 
-/// What has answered once, or has spoken on its link, is asked for at once when its entry is gone.
+/// What has answered once, or has spoken on its link, is solicited for at once when its entry is gone.
 #[test]
 fn a_scan_by_spoofed_senders_does_not_delay_what_answered_or_spoke_before() {
     for (base, per_second) in links().into_iter().flat_map(|base| [(base, 2000), (base, 20_000)]) {
@@ -68,7 +68,7 @@ fn a_scan_takes_no_place_from_a_known_neighbour_that_failed() {
         let key = scan.station(1);
         let (slot, _) = scan.table.find(key).expect("it has answered");
         scan.is_silent = true;
-        scan.run(at(50)); // It is stale by now.
+        scan.run(at(50)); // The entry is stale by now.
         handle(&mut scan.table, Report::Used { slot }, scan.now);
         scan.run(at(10));
         assert_eq!(state_of(&scan.table, key), Some(State::Failed));
@@ -144,7 +144,7 @@ impl Scan {
         scan
     }
 
-    /// Lets the scan, and time, go on.
+    /// Lets the scan, and time, continue.
     fn run(&mut self, span: Duration) {
         let end = self.now + span;
         while self.now < end {
