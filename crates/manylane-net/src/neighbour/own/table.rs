@@ -63,7 +63,7 @@ pub enum OwnAction {
     Leave(Key),
     /// This station has our address: tell the operator, once until it is ours again.
     Lost(Key, [u8; 6]),
-    /// This station claims our address, which we keep: tell the operator, once in [`TELL_GAP`] for each address.
+    /// This station claims our address, which we keep: tell the operator, once in ten minutes for each address.
     Kept(Key, [u8; 6]),
 }
 
