@@ -116,16 +116,18 @@ step_bpf() {
 # Each fuzz target builds, and survives FUZZ_SECONDS (10) from its corpus.
 step_fuzz_smoke() {
     local host
-    if ! PATH="$target/tools/bin:$PATH" cargo fuzz --version >/dev/null 2>&1; then
-        # With its own target folder, a second installation after a failed one continues.
-        CARGO_TARGET_DIR=$target/tools/target \
-            cargo install cargo-fuzz --version 0.13.2 --locked --root "$target/tools"
-    fi
     host=$(rustc -vV | sed -n 's/^host: //p')
-    # No sanitizer: those need a nightly compiler. Coverage feedback works without.
-    PATH="$target/tools/bin:$PATH" cargo fuzz build --sanitizer none --target-dir "$target/fuzz"
-    PATH="$target/tools/bin:$PATH" cargo fuzz list |
+    with_coverage cargo build --manifest-path fuzz/Cargo.toml --release --locked --target "$host"
+    printf '%s\n' fuzz/fuzz_targets/*.rs | xargs --max-procs=2 --replace basename {} .rs |
         xargs --max-procs=2 --replace bash -c 'set -euo pipefail; fuzz_briefly "$@"' - {} "$target/fuzz/$host/release"
+}
+
+# Runs a command of cargo's with the counters of libFuzzer in what it builds: the flags are those of `cargo fuzz build
+# --sanitizer none`, which CI would have to compile first. For a `--target`, so that build scripts have none.
+with_coverage() {
+    RUSTFLAGS="${RUSTFLAGS:-} --cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1$(printf ' -Cllvm-args=%s' \
+        -sanitizer-coverage-{level=4,inline-8bit-counters,pc-table,trace-compares,stack-depth} \
+        -simplifycfg-branch-fold-threshold=0)" CARGO_TARGET_DIR="$target/fuzz" "$@"
 }
 
 # Runs fuzz target $1, a program in folder $2, from its corpus, and prints its output when it ends.
