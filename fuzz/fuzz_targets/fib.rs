@@ -70,7 +70,7 @@ impl Tables {
             self.edit(prefix, None);
             self.check(prefix);
         }
-        self.settle();
+        self.retire_and_reclaim();
         assert_eq!((self.ipv4.words_used(), self.ipv6.words_used()), ((0, 0), (0, 0)));
     }
 
@@ -79,7 +79,7 @@ impl Tables {
         let mut answer = self.try_edit(prefix, id);
         if matches!(answer, Err(EditError::Busy { .. })) {
             self.check(prefix);
-            self.settle();
+            self.retire_and_reclaim();
             answer = self.try_edit(prefix, id);
         }
         let place = self.routes.iter().position(|route| route.0 == prefix);
@@ -104,7 +104,7 @@ impl Tables {
     }
 
     /// Two turns: what was retired during a grace period waits for the next.
-    fn settle(&mut self) {
+    fn retire_and_reclaim(&mut self) {
         for _ in 0..2 {
             self.reader.quiescent();
             self.ipv4.reclaim();

@@ -56,10 +56,10 @@ fn a_port_changes_its_tier_under_traffic() {
     let [client, server] = ["client", "server"].map(|name| topology.host(name));
     let options = SteadyOptions { per_second: 5000, ..SteadyOptions::to(SERVER_V4) };
     let stream = Steady::start(client, server, options).expect("sockets are to be had");
-    let goes_on = Mutex::new(true);
-    let lock = || goes_on.lock().expect("nobody panics with the lock");
+    let should_continue = Mutex::new(true);
+    let lock = || should_continue.lock().expect("nobody panics with the lock");
     thread::scope(|scope| {
-        let end = TransferEnd(&goes_on);
+        let end = TransferEnd(&should_continue);
         let connection = scope.spawn(|| {
             let transfer = TcpTransfer { destination: SERVER_V6, bytes: u64::MAX };
             transfer.run(client, server, &|| *lock())

@@ -11,11 +11,11 @@ use serde_json::Value;
 const MANYLANE: &str = env!("CARGO_BIN_EXE_manylane");
 
 /// Whether packets may pass an interface beside the kernel: at its ingress, at its egress.
-type Way = [bool; 2];
-const FREE: Way = [true, true];
-const KEPT: Way = [false, false];
-const EXIT_ONLY: Way = [false, true];
-const ENTRY_ONLY: Way = [true, false];
+type Allowed = [bool; 2];
+const FREE: Allowed = [true, true];
+const KEPT: Allowed = [false, false];
+const EGRESS_ONLY: Allowed = [false, true];
+const INGRESS_ONLY: Allowed = [true, false];
 
 /// How a change is heard of.
 #[derive(Clone, Copy, PartialEq)]
@@ -45,8 +45,8 @@ struct Case {
     heard: Heard,
     about: &'static str,
     what: &'static str,
-    lan: Way,
-    wan: Way,
+    lan: Allowed,
+    wan: Allowed,
 }
 
 const CASES: [Case; 17] = [
@@ -138,7 +138,7 @@ const CASES: [Case; 17] = [
         heard: Heard::AtOnce,
         about: "netfilter",
         what: "table netdev dev, chain in (filter at ingress of lan): 1 rule",
-        lan: EXIT_ONLY,
+        lan: EGRESS_ONLY,
         wan: FREE,
     },
     Case {
@@ -149,7 +149,7 @@ const CASES: [Case; 17] = [
         heard: Heard::AtOnce,
         about: "netfilter",
         what: "table netdev dev, chain out (filter at egress of lan): 1 rule",
-        lan: ENTRY_ONLY,
+        lan: INGRESS_ONLY,
         wan: FREE,
     },
     Case {
@@ -177,7 +177,7 @@ const CASES: [Case; 17] = [
         heard: Heard::AtOnce,
         about: "traffic_control",
         what: "at ingress of lan: u32 (preference 49152)",
-        lan: EXIT_ONLY,
+        lan: EGRESS_ONLY,
         wan: FREE,
     },
     Case {
@@ -196,7 +196,7 @@ const CASES: [Case; 17] = [
         heard: Heard::ByMirror,
         about: "parent",
         what: "macvlan mv0 is on lan",
-        lan: EXIT_ONLY,
+        lan: EGRESS_ONLY,
         wan: FREE,
     },
     Case {
@@ -218,7 +218,7 @@ const CASES: [Case; 17] = [
         heard: Heard::ByMirror,
         about: "forwarding",
         what: "forwarding is off on lan, IPv4 and IPv6",
-        lan: EXIT_ONLY,
+        lan: EGRESS_ONLY,
         wan: FREE,
     },
 ];
@@ -240,7 +240,11 @@ fn what_is_in_the_way_is_found_and_no_command_takes_protection_away() {
             shell(commands);
             assert!(looked.is_heard(&mut gate, heard), "{what}");
             let stands = looked.stands(&mut gate);
-            assert_eq!([way(&stands[0]), way(&stands[1])], [lan, wan], "{what}: {stands:#?}");
+            assert_eq!(
+                [allowed(&stands[0]), allowed(&stands[1])],
+                [lan, wan],
+                "{what}: {stands:#?}"
+            );
 
             let (status, shown) = doctor(&["lan", "wan"]);
             assert_eq!(status, Some(1), "{what}: {shown:#}");
@@ -421,7 +425,7 @@ fn read() -> Kernel {
     Kernel::read().unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn way(standing: &Standing) -> Way {
+fn allowed(standing: &Standing) -> Allowed {
     let tier = if standing.is_ingress { Tier::Ingress } else { Tier::Kernel };
     assert_eq!(standing.tier, tier);
     [standing.is_ingress, standing.is_egress]

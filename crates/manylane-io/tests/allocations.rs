@@ -206,7 +206,7 @@ fn end(
     receivers: impl Iterator<Item = Receiver>,
     mut exits: impl Iterator<Item = Transmitter>,
 ) -> End {
-    let transmitter = exits.next().expect("one worker, one way out");
+    let transmitter = exits.next().expect("one worker, one transmitter");
     End { receivers: receivers.collect(), transmitter }
 }
 

@@ -94,14 +94,14 @@ impl Crossing {
         let (for_v4, for_v6, link) = self.router().run(open)?;
         let (v4, v6) =
             prefixes.split_at(prefixes.partition_point(|(address, _)| address.is_ipv4()));
-        let shared = Mutex::new(Progress { tried: 0, goes_on: true });
+        let shared = Mutex::new(Progress { tried: 0, should_continue: true });
         let (v4, v6) = thread::scope(|scope| {
             let v4 = scope.spawn(|| load(for_v4, link, v4, &shared));
             let v6 = scope.spawn(|| load(for_v6, link, v6, &shared));
             while !(v4.is_finished() && v6.is_finished()) {
                 let tried = lock(&shared).tried;
                 if !progress(tried) {
-                    lock(&shared).goes_on = false;
+                    lock(&shared).should_continue = false;
                 }
             }
             (v4.join().expect("it returns errors"), v6.join().expect("it returns errors"))
@@ -206,7 +206,7 @@ pub struct Loaded {
 /// What the threads that load routes share with the one that shows it.
 struct Progress {
     tried: u64,
-    goes_on: bool,
+    should_continue: bool,
 }
 
 fn lock(progress: &Mutex<Progress>) -> std::sync::MutexGuard<'_, Progress> {
@@ -231,7 +231,7 @@ fn load(
         all.refused += changed.refused;
         let mut progress = lock(progress);
         progress.tried += piece.len() as u64;
-        if !progress.goes_on {
+        if !progress.should_continue {
             break;
         }
     }

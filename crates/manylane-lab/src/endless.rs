@@ -110,7 +110,7 @@ impl Shared {
     }
 
     /// Whether to send more; waits while the connection rests.
-    fn goes_on(&self) -> bool {
+    fn should_continue(&self) -> bool {
         let state = self.lock();
         let waited = self.changed.wait_while(state, |state| state.rests && !state.is_over);
         !waited.expect("no thread panics with the lock").is_over
@@ -126,7 +126,7 @@ impl Shared {
 
 fn send(mut stream: &TcpStream, shared: &Shared) -> io::Result<()> {
     let block = block();
-    while shared.goes_on() {
+    while shared.should_continue() {
         stream.write_all(&block)?;
         shared.lock().report.sent += BLOCK_LEN as u64;
     }

@@ -44,9 +44,9 @@ struct Guarded {
     /// The mirror thread's.
     doorbell: Arc<EventFd>,
     /// Looks that found a change.
-    heard: u64,
+    changes_heard: u64,
     /// Which of them the gate has judged: none at first.
-    judged: Option<u64>,
+    changes_judged: Option<u64>,
 }
 
 impl Guard {
@@ -54,7 +54,7 @@ impl Guard {
     pub fn start(changes: Changes, lease: LeaseMut, doorbell: Arc<EventFd>) -> io::Result<Guard> {
         let fds = changes.fds().into_iter().map(|fd| fd.try_clone_to_owned());
         let fds = fds.collect::<io::Result<Vec<OwnedFd>>>()?;
-        let guarded = Guarded { changes, lease, doorbell, heard: 0, judged: None };
+        let guarded = Guarded { changes, lease, doorbell, changes_heard: 0, changes_judged: None };
         let guarded = Arc::new(Mutex::new(guarded));
         let end = Arc::new(EventFd::open()?);
         let (theirs, ends) = (guarded.clone(), end.clone());
@@ -64,17 +64,17 @@ impl Guard {
     }
 
     /// Looks whether something has changed. Returns how many looks have found a change, for
-    /// [`judged`](Guard::judged) when the gate has judged after this look.
+    /// [`mark_judged`](Guard::mark_judged) when the gate has judged after this look.
     pub fn look(&self) -> u64 {
         let mut guarded = lock(&self.guarded);
         // A socket that fails is a change at each look.
         let _ = guarded.look();
-        guarded.heard
+        guarded.changes_heard
     }
 
     /// The gate judged after the look that returned this number, and the ports are as it said.
-    pub fn judged(&self, heard: u64) {
-        lock(&self.guarded).judged = Some(heard);
+    pub fn mark_judged(&self, heard: u64) {
+        lock(&self.guarded).changes_judged = Some(heard);
     }
 
     /// Writes until when packets may be forwarded, or that none may, if the gate has not judged what has changed. Both as
@@ -82,7 +82,7 @@ impl Guard {
     pub fn stamp(&self, until_ns: u64, until_ticks: u64) {
         let mut guarded = lock(&self.guarded);
         let _ = guarded.look();
-        match guarded.judged == Some(guarded.heard) {
+        match guarded.changes_judged == Some(guarded.changes_heard) {
             true => guarded.lease.set(until_ns, until_ticks),
             false => guarded.lease.revoke(),
         }
@@ -94,7 +94,7 @@ impl Guarded {
         let changed = self.changes.drain();
         if !matches!(changed, Ok(false)) {
             self.lease.revoke();
-            self.heard += 1;
+            self.changes_heard += 1;
             self.doorbell.wake();
         }
         changed.map(drop)
@@ -157,7 +157,7 @@ mod tests {
         in_a_namespace(|guard, lease, doorbell| {
             guard.stamp(100, 10);
             assert_eq!(read(lease), [0, 0], "the gate has not been asked");
-            guard.judged(guard.look());
+            guard.mark_judged(guard.look());
             guard.stamp(100, 10);
             assert_eq!(read(lease), [100, 10]);
             doorbell.drain();
@@ -166,7 +166,7 @@ mod tests {
             assert_eq!(read(lease), [0, 0], "revoked by the guard's thread");
             guard.stamp(200, 20);
             assert_eq!(read(lease), [0, 0], "until the gate has judged");
-            guard.judged(guard.look());
+            guard.mark_judged(guard.look());
             guard.stamp(200, 20);
             assert_eq!(read(lease), [200, 20]);
         });
@@ -179,7 +179,7 @@ mod tests {
             let before = guard.look();
             change();
             // Whichever thread reads the socket, the stamp is behind it.
-            guard.judged(before);
+            guard.mark_judged(before);
             guard.stamp(100, 10);
             assert_eq!(read(lease), [0, 0]);
             assert!(guard.look() > before);

@@ -261,8 +261,9 @@ impl Parts<'_> {
         if kernel_hops.len() > 1 {
             let is_it = |hop: &Hop, other: &&Hop| is_at(hop, other);
             routes.attribute_sets.mark(number, |hop| {
-                let told = kernel_hops.iter().find(|told| is_it(hop, told));
-                told.is_some_and(|told| self.links.is_dead_itself(B::FAMILY, told))
+                let kernel_hop = kernel_hops.iter().find(|kernel_hop| is_it(hop, kernel_hop));
+                kernel_hop
+                    .is_some_and(|kernel_hop| self.links.is_dead_itself(B::FAMILY, kernel_hop))
             });
         }
     }

@@ -16,7 +16,7 @@ use manylane_io::syscall::check;
 /// Reads the kernel's count of ticks.
 pub struct Ticks {
     program: OwnedFd,
-    told: WordsMut<u64>,
+    count: WordsMut<u64>,
     length_ns: u64,
 }
 
@@ -24,17 +24,17 @@ impl Ticks {
     /// Loads the program that tells. Needs what the program that forwards needs.
     pub fn open() -> io::Result<Ticks> {
         let mut maps = Maps::default();
-        let told = maps.add::<u64>("ticks", 1).map_err(io::Error::other)?;
+        let count = maps.add::<u64>("ticks", 1).map_err(io::Error::other)?;
         let map = maps.descriptor("ticks").expect("it was just added").as_raw_fd();
         let program = call::load(KIND, "manylane_ticks", &code(map))?;
-        Ok(Ticks { program, told, length_ns: length_ns()? })
+        Ok(Ticks { program, count, length_ns: length_ns()? })
     }
 
     /// The count now. A microsecond or two.
     pub fn read(&self) -> io::Result<u64> {
         // The program wants a frame, and does not look at it.
         trial::run(&self.program, &[0; 14], &TryOptions::default())?;
-        Ok(self.told.load(0))
+        Ok(self.count.load(0))
     }
 
     /// Nanoseconds from one tick to the next.

@@ -17,7 +17,7 @@ use super::{serve_routes, wrong_daemon};
 use crate::model::accelerate::{
     Accelerated, AcceleratedFlows, AcceleratedPort, AskError, Why, WhyQuestion,
 };
-use crate::server::document::{Refusal, Routes, Sent, Told};
+use crate::server::document::{OperationDoc, Refusal, Routes, Sent};
 use crate::server::listen::Doors;
 use crate::server::metrics::{self, METRICS};
 use crate::server::page;
@@ -77,8 +77,8 @@ fn routes() -> Routes<dyn Accelerated> {
         .long_list("/v1/accelerate/neighbours", "The kernel's neighbours.", SILENT_OR_TURN, |s| {
             s.neighbours().map_err(refused)
         })
-        .at(HttpMethod::Get, METRICS, metrics::answer(metrics::accelerator), metrics::told())
-        .at(HttpMethod::Get, page::PAGE, page::answer(), page::told());
+        .at(HttpMethod::Get, METRICS, metrics::answer(metrics::accelerator), metrics::doc())
+        .at(HttpMethod::Get, page::PAGE, page::answer(), page::doc());
     with_arguments(routes)
 }
 
@@ -97,7 +97,7 @@ fn with_arguments(mut routes: Routes<dyn Accelerated>) -> Routes<dyn Accelerated
             HttpMethod::Post,
             FLOWS,
             post(flows),
-            Told {
+            OperationDoc {
                 id: "accelerate/flows",
                 does: "Lists the flows of some packets that are received from now on, within a tenth of a second.",
                 parameters: &[],
@@ -110,7 +110,7 @@ fn with_arguments(mut routes: Routes<dyn Accelerated>) -> Routes<dyn Accelerated
             HttpMethod::Post,
             DIFF,
             compare(),
-            Told {
+            OperationDoc {
                 id: "accelerate/mirror/diff",
                 does: "Compares the mirror with the kernel's routing: a line for each difference.",
                 parameters: &[],
@@ -126,7 +126,7 @@ fn with_arguments(mut routes: Routes<dyn Accelerated>) -> Routes<dyn Accelerated
             HttpMethod::Get,
             WHY,
             get(why),
-            Told {
+            OperationDoc {
                 id: "accelerate/why",
                 does: "Reports the verdict on a packet.",
                 parameters: &[
@@ -143,7 +143,7 @@ fn with_arguments(mut routes: Routes<dyn Accelerated>) -> Routes<dyn Accelerated
             HttpMethod::Put,
             "/v1/config/{key}",
             put(set),
-            Told {
+            OperationDoc {
                 id: "set",
                 does: "Changes the tier of an interface until the accelerator ends.",
                 parameters: &[("key", "The setting: `port.IF.tier`.")],
@@ -156,7 +156,7 @@ fn with_arguments(mut routes: Routes<dyn Accelerated>) -> Routes<dyn Accelerated
             HttpMethod::Put,
             "/v1/ports/{port}",
             put(add_port),
-            Told {
+            OperationDoc {
                 id: "add_port",
                 does: "Accelerates another interface until the accelerator ends.",
                 parameters: &[("port", "The interface's name.")],

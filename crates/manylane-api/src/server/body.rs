@@ -235,7 +235,7 @@ mod tests {
                     },
                 );
                 let metrics = metrics::answer::<Table>(|_, _| Ok(()));
-                let routes = routes.at(HttpMethod::Get, METRICS, metrics, metrics::told());
+                let routes = routes.at(HttpMethod::Get, METRICS, metrics, metrics::doc());
                 serve_routes(doors, routes.finish().with_state(table), stopped).await
             })
         }

@@ -17,7 +17,7 @@ use hyper::body::{Bytes, Frame};
 use tokio::time::{Instant, Sleep};
 use utoipa::openapi::HttpMethod;
 
-use super::document::{Refusal, Routes, Sent, Told};
+use super::document::{OperationDoc, Refusal, Routes, Sent};
 use super::refused;
 use crate::model::{ApiError, CaptureFile, CapturePart, CaptureRequest, Source};
 
@@ -25,7 +25,7 @@ use crate::model::{ApiError, CaptureFile, CapturePart, CaptureRequest, Source};
 pub(super) fn added(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
     let request =
         Sent::Json("Duration and size of the capture.", routes.schema::<CaptureRequest>());
-    let told = Told {
+    let doc = OperationDoc {
         id: "capture_drops",
         does: "Captures dropped packets of all ports, as a file with the reason in each packet's comment.",
         parameters: &[],
@@ -33,7 +33,7 @@ pub(super) fn added(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
         gives: Sent::Bytes("A pcapng file, sent while packets arrive.", PCAPNG),
         refuses: &[(400, "That cannot be captured."), (409, "Another one runs.")],
     };
-    routes.at(HttpMethod::Post, "/v1/capture/drops", post(drops), told)
+    routes.at(HttpMethod::Post, "/v1/capture/drops", post(drops), doc)
 }
 
 async fn drops(

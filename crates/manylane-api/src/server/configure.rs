@@ -10,7 +10,7 @@ use axum::routing::post;
 use utoipa::openapi::HttpMethod;
 use utoipa::openapi::schema::ArrayBuilder;
 
-use super::document::{Refusal, Routes, Sent, Told};
+use super::document::{OperationDoc, Refusal, Routes, Sent};
 use crate::model::{
     ApiError, ConfigApplied, ConfigChange, ConfigRefused, ConfigRequest, ConfigStatus,
     Configurations, Source,
@@ -30,14 +30,20 @@ pub(super) fn routes(routes: Routes<dyn Source>) -> Routes<dyn Source> {
     let (request, status) = (routes.schema::<ConfigRequest>(), routes.schema::<ConfigStatus>());
     let request = || Sent::Json("The configuration.", request.clone());
     let status = || Sent::Json("The running configuration.", status.clone());
-    let told =
-        |id, does, takes, gives, refuses| Told { id, does, parameters: &[], takes, gives, refuses };
+    let doc = |id, does, takes, gives, refuses| OperationDoc {
+        id,
+        does,
+        parameters: &[],
+        takes,
+        gives,
+        refuses,
+    };
     routes
         .at(
             HttpMethod::Post,
             "/v1/config/diff",
             post(diff),
-            told(
+            doc(
                 "diff",
                 "Lists what a configuration would change, and which changes need a restart.",
                 Some(request()),
@@ -49,7 +55,7 @@ pub(super) fn routes(routes: Routes<dyn Source>) -> Routes<dyn Source> {
             HttpMethod::Post,
             "/v1/config/apply",
             post(apply),
-            told(
+            doc(
                 "apply",
                 "Applies a configuration: all of it, or nothing.",
                 Some(request()),
@@ -64,13 +70,13 @@ pub(super) fn routes(routes: Routes<dyn Source>) -> Routes<dyn Source> {
             HttpMethod::Post,
             "/v1/config/confirm",
             post(confirm),
-            told("confirm", "Ends a trial and keeps its configuration.", None, status(), NOTHING),
+            doc("confirm", "Ends a trial and keeps its configuration.", None, status(), NOTHING),
         )
         .at(
             HttpMethod::Post,
             "/v1/config/rollback",
             post(roll_back),
-            told("rollback", "Rolls back to the former configuration.", None, status(), NOTHING),
+            doc("rollback", "Rolls back to the former configuration.", None, status(), NOTHING),
         )
 }
 

@@ -59,7 +59,7 @@ pub(super) enum Sent {
 }
 
 /// What is written of one method of one path.
-pub(super) struct Told {
+pub(super) struct OperationDoc {
     /// Unique in a document: clients that are made from it call their functions so.
     pub id: &'static str,
     /// What it does, in a sentence.
@@ -151,7 +151,7 @@ impl<S: ?Sized + Send + Sync + 'static> Routes<S> {
             HttpMethod::Get,
             path,
             answer,
-            Told { id, does, parameters: &[], takes: None, gives, refuses },
+            OperationDoc { id, does, parameters: &[], takes: None, gives, refuses },
         )
     }
 
@@ -161,9 +161,9 @@ impl<S: ?Sized + Send + Sync + 'static> Routes<S> {
         method: HttpMethod,
         path: &'static str,
         handler: MethodRouter<Arc<S>>,
-        told: Told,
+        doc: OperationDoc,
     ) -> Self {
-        self.paths.add_path_operation(path, vec![method], operation(told));
+        self.paths.add_path_operation(path, vec![method], operation(doc));
         Routes { router: self.router.route(path, handler), ..self }
     }
 
@@ -180,7 +180,7 @@ impl<S: ?Sized + Send + Sync + 'static> Routes<S> {
 
     /// The routes, with one for their document.
     pub fn finish(self) -> Router<Arc<S>> {
-        let told = Told {
+        let doc = OperationDoc {
             id: "openapi",
             does: "This document.",
             parameters: &[],
@@ -190,7 +190,7 @@ impl<S: ?Sized + Send + Sync + 'static> Routes<S> {
         };
         // Its text is needed by the handler, which its own description does not depend on.
         let mut paths = self.paths;
-        paths.add_path_operation(OPENAPI, vec![HttpMethod::Get], operation(told));
+        paths.add_path_operation(OPENAPI, vec![HttpMethod::Get], operation(doc));
         let info = InfoBuilder::new()
             .title(self.title)
             .description(Some(
@@ -230,8 +230,8 @@ fn token() -> SecurityScheme {
     SecurityScheme::Http(http.build())
 }
 
-fn operation(told: Told) -> Operation {
-    let Told { id, does, parameters, takes, gives, refuses } = told;
+fn operation(doc: OperationDoc) -> Operation {
+    let OperationDoc { id, does, parameters, takes, gives, refuses } = doc;
     let id = id.replace(['/', '.'], "_");
     let mut operation = OperationBuilder::new().operation_id(Some(id)).summary(Some(does));
     for (name, means) in parameters {

@@ -40,7 +40,7 @@ use crate::model::{
     TraceRequest,
 };
 use bounds::Limits;
-use document::{LINES, Refusal, Routes, Sent, Told};
+use document::{LINES, OperationDoc, Refusal, Routes, Sent};
 use listen::Doors;
 use metrics::METRICS;
 pub use socket::Socket;
@@ -118,8 +118,8 @@ fn routes() -> Routes<dyn Source> {
         })
         .one("/v1/sockets", "The packet sockets.", &[], |s| Ok(s.sockets()))
         .one("/v1/daemon", "The daemon itself.", &[], |s| Ok(s.daemon()))
-        .at(HttpMethod::Get, METRICS, metrics::answer(metrics::forwarder), metrics::told())
-        .at(HttpMethod::Get, page::PAGE, page::answer(), page::told());
+        .at(HttpMethod::Get, METRICS, metrics::answer(metrics::forwarder), metrics::doc())
+        .at(HttpMethod::Get, page::PAGE, page::answer(), page::doc());
     configure::routes(capture::added(changes(routes)))
 }
 
@@ -133,7 +133,7 @@ fn changes(routes: Routes<dyn Source>) -> Routes<dyn Source> {
 
 fn settings(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
     let setting = Sent::Json("The setting, as it is now.", routes.schema::<Setting>());
-    let told = Told {
+    let doc = OperationDoc {
         id: "set",
         does: "Changes a setting until the daemon ends.",
         parameters: &[("key", "The setting, as `frames.hot_list_len` or `port.lan.steering`.")],
@@ -144,12 +144,12 @@ fn settings(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
             (404, "No setting has this name."),
         ],
     };
-    routes.at(HttpMethod::Put, "/v1/config/{key}", put(set), told)
+    routes.at(HttpMethod::Put, "/v1/config/{key}", put(set), doc)
 }
 
 fn removal(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
     let port = Sent::Json("The port, as it is now.", routes.schema::<PortStatus>());
-    let told = Told {
+    let doc = OperationDoc {
         id: "remove_port",
         does: "Begins to remove a port: the removal is complete when the state is `removed`.",
         parameters: &[("port", "The port's name.")],
@@ -157,7 +157,7 @@ fn removal(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
         gives: port,
         refuses: &[(400, "The port cannot be removed."), (404, "No port has this name.")],
     };
-    let added = Told {
+    let added = OperationDoc {
         id: "add_port",
         does: "Refuses to add a port, and says why that needs a restart. `manylane accelerate` adds one.",
         parameters: &[("port", "The interface's name.")],
@@ -166,11 +166,11 @@ fn removal(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
         refuses: &[(409, "The port can be added at a start only.")],
     };
     let routes = routes.at(HttpMethod::Put, "/v1/ports/{port}", put(add_port), added);
-    routes.at(HttpMethod::Delete, "/v1/ports/{port}", delete(remove_port), told)
+    routes.at(HttpMethod::Delete, "/v1/ports/{port}", delete(remove_port), doc)
 }
 
 fn neighbours(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
-    let added = Told {
+    let added = OperationDoc {
         id: "add_neighbour",
         does: "Sets a neighbour until it is deleted or the daemon ends.",
         parameters: NAMES,
@@ -182,7 +182,7 @@ fn neighbours(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
             (409, "The table is full."),
         ],
     };
-    let deleted = Told {
+    let deleted = OperationDoc {
         id: "delete_neighbour",
         does: "Deletes a neighbour in any state.",
         parameters: NAMES,
@@ -200,7 +200,7 @@ fn neighbours(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
 
 fn tracing(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
     let means = "A line for each stage of a packet, and empty lines, until the client disconnects.";
-    let told = Told {
+    let doc = OperationDoc {
         id: "trace",
         does: "Follows packets, for as long as the connection lasts.",
         parameters: &[],
@@ -212,7 +212,7 @@ fn tracing(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
             (409, "Another trace runs."),
         ],
     };
-    routes.at(HttpMethod::Post, "/v1/trace", post(trace), told)
+    routes.at(HttpMethod::Post, "/v1/trace", post(trace), doc)
 }
 
 const NEIGHBOUR: &str = "/v1/neighbours/{port}/{address}";

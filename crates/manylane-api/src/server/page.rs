@@ -7,7 +7,7 @@ use axum::http::header;
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, get};
 
-use super::document::{Sent, Told};
+use super::document::{OperationDoc, Sent};
 use crate::dashboard;
 
 /// Where the page is. Its answer alone needs no token: the page holds nothing of the daemon.
@@ -29,8 +29,8 @@ pub(super) fn answer<S: ?Sized + Send + Sync + 'static>() -> MethodRouter<Arc<S>
 }
 
 /// What the API's document says of it.
-pub(super) fn told() -> Told {
-    Told {
+pub(super) fn doc() -> OperationDoc {
+    OperationDoc {
         id: "dashboard",
         does: "The dashboard: a page that shows the answers described here.",
         parameters: &[],

@@ -104,7 +104,7 @@ pub struct NoHeadroom {
     /// Bytes wanted.
     pub wanted: u16,
     /// Bytes free.
-    pub left: u16,
+    pub available: u16,
 }
 
 /// The frames of a daemon.
@@ -279,7 +279,7 @@ impl Region {
                 meta.head = head; // The head only shrank: invariants 1 and 2 hold.
                 Ok(())
             }
-            None => Err(NoHeadroom { wanted: len, left: meta.head }),
+            None => Err(NoHeadroom { wanted: len, available: meta.head }),
         }
     }
 

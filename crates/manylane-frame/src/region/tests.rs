@@ -13,7 +13,7 @@ fn a_window_opens_in_front_and_closes_at_both_ends() {
         assert_eq!(region.bytes(frame), b"23456");
         assert_eq!(region.push_front(frame, 1), Ok(()));
         assert_eq!(region.bytes(frame), b"123456");
-        assert_eq!(region.push_front(frame, 300), Err(NoHeadroom { wanted: 300, left: 257 }));
+        assert_eq!(region.push_front(frame, 300), Err(NoHeadroom { wanted: 300, available: 257 }));
         region.pull_front(frame, 99);
         assert!(region.meta(frame).is_empty());
     });

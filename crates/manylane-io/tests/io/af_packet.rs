@@ -610,7 +610,7 @@ impl Lab {
 fn end(opened: Opened) -> (AfPacket, End) {
     let Opened { port, receivers, mut transmitters, .. } = opened;
     let receivers = receivers.into_iter().map(|r| port::Receiver::AfPacket(Box::new(r)));
-    let transmitter = transmitters.pop().expect("one worker, one way out");
+    let transmitter = transmitters.pop().expect("one worker, one transmitter");
     let transmitter = port::Transmitter::AfPacket(Box::new(transmitter));
     (port, End { receivers: receivers.collect(), transmitter })
 }

@@ -104,7 +104,7 @@ fn tcp_passes_in_whole_segments() {
     let host_v6 = "fd00::1".parse().expect("an address");
     Netlink::open().and_then(|mut nl| nl.add_address("t0", host_v6, 64)).expect("it has none");
     let Opened { port: tap, receivers, mut transmitters, .. } = opened;
-    let transmitter = transmitters.pop().expect("one worker, one way out");
+    let transmitter = transmitters.pop().expect("one worker, one transmitter");
     let one = End {
         receivers: receivers.into_iter().map(|r| port::Receiver::Tap(Box::new(r))).collect(),
         transmitter: port::Transmitter::Tap(Box::new(transmitter)),
@@ -113,7 +113,7 @@ fn tcp_passes_in_whole_segments() {
     let opened = AfPacket::open(&lab.region, PortId(4), "r0", 1, 1, config).expect("as root");
     let (wire_port, receivers, mut transmitters) =
         (opened.port, opened.receivers, opened.transmitters);
-    let transmitter = transmitters.pop().expect("one worker, one way out");
+    let transmitter = transmitters.pop().expect("one worker, one transmitter");
     let two = End {
         receivers: receivers.into_iter().map(|r| port::Receiver::AfPacket(Box::new(r))).collect(),
         transmitter: port::Transmitter::AfPacket(Box::new(transmitter)),

@@ -23,7 +23,7 @@ fn held_packets_leave_in_order_once_the_neighbour_answers() {
     let mut holds = HoldQueues::new(HoldLimits::default());
 
     // First turn: the slot is known by its next hop, and unresolved.
-    let slot = control.carry_out(at(0), |table, out| table.pin(HOST, at(0), out)).expect("room");
+    let slot = control.apply(at(0), |table, out| table.pin(HOST, at(0), out)).expect("room");
     let seen = adjacencies.generation();
     let mut held = Vec::new();
     for _ in 0..3 {
@@ -40,7 +40,7 @@ fn held_packets_leave_in_order_once_the_neighbour_answers() {
     assert_eq!(adjacencies.generation(), seen, "no news: nothing to look through");
 
     let answer = Report::Answer { key: HOST, mac: Some(MAC), kind: Kind::ArpReply };
-    control.carry_out(at(1), |table, out| table.handle(answer, at(1), out));
+    control.apply(at(1), |table, out| table.handle(answer, at(1), out));
 
     // The next turn sees a new generation, and looks at its held packets before it receives.
     assert_ne!(adjacencies.generation(), seen);
@@ -58,7 +58,7 @@ fn held_packets_leave_in_order_once_the_neighbour_answers() {
     // The route goes, then the neighbour, then, after the record's grace period and its own, the slot
     // is free again.
     control.table.unpin(slot);
-    control.carry_out(at(2), |table, out| table.forget(HOST, at(2), out));
+    control.apply(at(2), |table, out| table.forget(HOST, at(2), out));
     for _ in 0..2 {
         assert_eq!(control.writer.next_quiet_slot(), None);
         worker.quiescent();
@@ -75,7 +75,7 @@ struct Control<'a> {
 }
 
 impl Control<'_> {
-    fn carry_out<R>(
+    fn apply<R>(
         &mut self,
         now: Duration,
         what: impl FnOnce(&mut Table, &mut Vec<Action>) -> R,

@@ -82,8 +82,8 @@ impl Port {
     }
 }
 
-/// A record as one packet sees it.
-struct Way {
+/// A record of the tables, as one packet sees it.
+struct Adjacency {
     egress_ifindex: u32,
     egress_port: u16,
     mtu: u32,
@@ -118,9 +118,9 @@ impl Transit {
         frame: &mut [u8],
         arrival: &Arrival,
     ) -> Result<Egress, Verdict> {
-        let way = self.way(guard, frame, arrival)?;
-        way.rewrite(frame);
-        Ok(Egress { port: way.egress_port, ifindex: way.egress_ifindex })
+        let adjacency = self.adjacency(guard, frame, arrival)?;
+        adjacency.rewrite(frame);
+        Ok(Egress { port: adjacency.egress_port, ifindex: adjacency.egress_ifindex })
     }
 
     /// Whether packets received by this interface may be forwarded at all: they may not while the gate judges.
@@ -129,30 +129,38 @@ impl Transit {
         has_place && self.port(self.port_of.load(ifindex as usize)).has(flags::INGRESS)
     }
 
-    /// The way that a frame takes, or why the kernel has it.
-    fn way(&self, guard: Guard<'_>, frame: &[u8], arrival: &Arrival) -> Result<Way, Verdict> {
+    /// The adjacency of the neighbour to which a frame is forwarded, or why the kernel has it.
+    fn adjacency(
+        &self,
+        guard: Guard<'_>,
+        frame: &[u8],
+        arrival: &Arrival,
+    ) -> Result<Adjacency, Verdict> {
         let ingress = self.ingress(arrival)?;
         let packet = self.addressed_to_us(ingress, frame)?;
         let next_hop = match packet {
             View::V4(packet) => self.route_ipv4(guard, ingress, packet)?,
             View::V6(packet) => self.route_ipv6(guard, ingress, packet)?,
         };
-        let way = self.record(self.neighbour(guard, &packet, next_hop)?)?;
+        let adjacency = self.record(self.neighbour(guard, &packet, next_hop)?)?;
         if let View::V4(packet) = packet {
-            self.check_source(guard, ingress, &way, packet)?;
+            self.check_source(guard, ingress, &adjacency, packet)?;
         }
         let redirects = match packet {
             View::V4(_) => flags::REDIRECTS_V4,
             View::V6(_) => flags::REDIRECTS_V6,
         };
-        check(way.egress_port != ingress.number || !ingress.has(redirects), Verdict::SamePort)?;
-        check(self.port(way.egress_port).has(flags::EGRESS), Verdict::EgressKernel)?;
+        check(
+            adjacency.egress_port != ingress.number || !ingress.has(redirects),
+            Verdict::SamePort,
+        )?;
+        check(self.port(adjacency.egress_port).has(flags::EGRESS), Verdict::EgressKernel)?;
         let len = match arrival.gso_size {
             0 => packet.packet_len(),
             size => headers_of_segments(&packet)? + usize::from(size),
         };
-        check(len <= way.mtu as usize, Verdict::TooBig)?;
-        Ok(way)
+        check(len <= adjacency.mtu as usize, Verdict::TooBig)?;
+        Ok(adjacency)
     }
 
     /// The ingress port, while the tables are true.
@@ -328,7 +336,7 @@ impl Transit {
         &self,
         guard: Guard<'_>,
         ingress: Port,
-        way: &Way,
+        adjacency: &Adjacency,
         packet: ipv4::View<'_>,
     ) -> Result<(), Verdict> {
         let id = self.ipv4.lookup(guard, packet.source().to_bits());
@@ -339,7 +347,7 @@ impl Transit {
             self.next_hop(guard, id)
         } else {
             let there = self.query_ipv4(ingress, packet, id);
-            let interface = way.egress_ifindex;
+            let interface = adjacency.egress_ifindex;
             let back = Query { to: there.from, from: there.to, interface, ..there };
             match self.policy.find(guard, list, &back, &self.next_hops) {
                 Found::Id(id) => match self.next_hop(guard, id) {
@@ -359,9 +367,9 @@ impl Transit {
             {
                 true
             }
-            NextHop::Via(neighbour) => {
-                self.record(neighbour).is_ok_and(|way| way.egress_port == ingress.number)
-            }
+            NextHop::Via(neighbour) => self
+                .record(neighbour)
+                .is_ok_and(|adjacency| adjacency.egress_port == ingress.number),
             NextHop::Connected(port) => port.0 == ingress.number,
             // Every member of a group would have to be checked.
             _ => false,
@@ -378,13 +386,13 @@ impl Transit {
     }
 
     /// The record of a neighbour that can be sent to.
-    fn record(&self, neighbour: Index<'_, Neighbour>) -> Result<Way, Verdict> {
+    fn record(&self, neighbour: Index<'_, Neighbour>) -> Result<Adjacency, Verdict> {
         let number = self.record_of.load(neighbour.raw() as usize);
         let words: [u32; RECORD_WORDS] = self.records.load_array(number as usize * RECORD_WORDS);
         let [first, last] = record::STAMPS.map(|place| words[place]);
         // A record is replaced whole. One that was not, because a writer broke that rule, is none.
         check(number != 0 && first == last, Verdict::Unresolved)?;
-        Ok(Way {
+        Ok(Adjacency {
             egress_ifindex: words[record::EGRESS_INTERFACE],
             egress_port: words[record::EGRESS_PORT] as u16,
             mtu: words[record::MTU],
@@ -418,7 +426,7 @@ fn found(found: Found<'_>) -> Result<Index<'_, NextHopMark>, Verdict> {
     }
 }
 
-impl Way {
+impl Adjacency {
     /// What forwarding does to a frame: another link header, and one hop older.
     fn rewrite(&self, frame: &mut [u8]) {
         let [destination, source] = self.addresses;

@@ -80,14 +80,14 @@ impl FlowKey {
     pub fn frame_hash(&self, frame: &[u8]) -> u32 {
         if let Some(head) = frame.first_chunk::<{ HEADER_LEN + 24 }>() {
             let packet = head[HEADER_LEN..].first_chunk().expect("it is that long");
-            if le_word(head, 12) & 0x00ff_ffff == V4 && is_ordinary_v4(packet) {
-                return self.ordinary_v4(packet);
+            if le_word(head, 12) & 0x00ff_ffff == V4 && is_fast_path_v4(packet) {
+                return self.fast_path_v4(packet);
             }
         }
         if let Some(head) = frame.first_chunk::<{ HEADER_LEN + 44 }>() {
             let packet = head[HEADER_LEN..].first_chunk().expect("it is that long");
-            if le_word(head, 12) & 0x00f0_ffff == V6 && is_ordinary_v6(packet) {
-                return self.ordinary_v6(packet);
+            if le_word(head, 12) & 0x00f0_ffff == V6 && is_fast_path_v6(packet) {
+                return self.fast_path_v6(packet);
             }
         }
         self.any_frame_hash(frame)
@@ -104,8 +104,8 @@ impl FlowKey {
     #[inline]
     pub fn flow_hash(&self, packet: &[u8]) -> u32 {
         match (packet.first_chunk(), packet.first_chunk()) {
-            (Some(packet), _) if is_ordinary_v4(packet) => self.ordinary_v4(packet),
-            (_, Some(packet)) if is_ordinary_v6(packet) => self.ordinary_v6(packet),
+            (Some(packet), _) if is_fast_path_v4(packet) => self.fast_path_v4(packet),
+            (_, Some(packet)) if is_fast_path_v6(packet) => self.fast_path_v6(packet),
             _ => self.any_hash(packet),
         }
     }
@@ -122,14 +122,14 @@ impl FlowKey {
     }
 
     #[inline(always)]
-    fn ordinary_v4(&self, packet: &[u8; 24]) -> u32 {
+    fn fast_path_v4(&self, packet: &[u8; 24]) -> u32 {
         let ports = le_word(packet, 20);
         let source = self.end_v4(le_word(packet, 12), ports as u16);
         self.mix([source, self.end_v4(le_word(packet, 16), (ports >> 16) as u16)], packet[9])
     }
 
     #[inline(always)]
-    fn ordinary_v6(&self, packet: &[u8; 44]) -> u32 {
+    fn fast_path_v6(&self, packet: &[u8; 44]) -> u32 {
         let ports = le_word(packet, 40);
         let [source, destination] = [8, 24].map(|at| packet[at..].first_chunk().expect("it fits"));
         self.mix(
@@ -202,7 +202,7 @@ const V6: u32 = u32::from_le_bytes([0x86, 0xdd, 0x60, 0]);
 
 /// TCP or UDP in IPv4, whole, behind a header of 20 bytes: nearly every packet, known by one branch.
 #[inline(always)]
-fn is_ordinary_v4(packet: &[u8; 24]) -> bool {
+fn is_fast_path_v4(packet: &[u8; 24]) -> bool {
     let has_room = u16::from_be_bytes([packet[2], packet[3]]) >= 24;
     let is_part = le_word(packet, 6) & 0xff3f != 0;
     (packet[0] == 0x45) & has_room & !is_part & is_common(packet[9])
@@ -210,7 +210,7 @@ fn is_ordinary_v4(packet: &[u8; 24]) -> bool {
 
 /// TCP or UDP in IPv6, without extension headers.
 #[inline(always)]
-fn is_ordinary_v6(packet: &[u8; 44]) -> bool {
+fn is_fast_path_v6(packet: &[u8; 44]) -> bool {
     let has_room = u16::from_be_bytes([packet[4], packet[5]]) >= 4;
     (packet[0] >> 4 == 6) & has_room & is_common(packet[6])
 }

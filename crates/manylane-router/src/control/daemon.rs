@@ -5,7 +5,7 @@ mod run;
 mod start;
 
 use std::io::{self, Write};
-use std::sync::mpsc::{Receiver as Told, RecvTimeoutError, channel};
+use std::sync::mpsc::{self, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -58,7 +58,7 @@ struct Remote {
     bell: Bell,
     phase: WordsMut<u32>,
     /// The thread says when it serves no client any more, and when it has ended.
-    left: Mutex<Told<()>>,
+    phase_reached: Mutex<mpsc::Receiver<()>>,
 }
 
 impl Remote {
@@ -67,8 +67,8 @@ impl Remote {
     fn reach(mut self, to: u32) -> Option<Remote> {
         self.phase.publish(0, to);
         self.bell.ring();
-        let left = self.left.get_mut().expect("no other thread has it");
-        match left.recv_timeout(PATIENCE) {
+        let reached = self.phase_reached.get_mut().expect("no other thread has it");
+        match reached.recv_timeout(PATIENCE) {
             Ok(()) => Some(self),
             Err(RecvTimeoutError::Timeout) => {
                 say("the thread that serves captures hangs; it is left behind");
@@ -136,13 +136,14 @@ impl Daemon {
             server.map_err(|source| StartError::System { what: "an epoll instance", source })?;
         let life = self.threads.alive.upgrade();
         self.threads.begun += usize::from(life.is_some());
-        let (tell, left) = channel();
+        let (tell, phase_reached) = channel();
         let thread = spawn("sockets", move || {
             let _life = life;
             server.run(&tell);
             let _ = tell.send(()); // A daemon that has not waited for it.
         })?;
-        self.remote = Some(Remote { thread, bell, phase, left: Mutex::new(left) });
+        self.remote =
+            Some(Remote { thread, bell, phase, phase_reached: Mutex::new(phase_reached) });
         Ok(())
     }
 

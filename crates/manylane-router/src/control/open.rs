@@ -116,7 +116,7 @@ pub fn open(
     bells: &[Bell],
     clock: Clock,
 ) -> Result<Vec<(OpenPort, Halves)>, PortError> {
-    let mut wires = memory::Wires::lay(config, &owners, bells);
+    let mut wires = memory::Wires::build(config, &owners, bells);
     let mut open = Vec::new();
     let workers = bells.len();
     let elsewhere: Vec<_> =

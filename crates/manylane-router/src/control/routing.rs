@@ -95,7 +95,7 @@ pub struct Routing {
     /// Routes that only lead to ports without a carrier: what each leads to when it is back.
     idle: BTreeMap<IpPrefix, NextHopId>,
     /// Whether the FIB lacks an edit of those.
-    is_idle_unsettled: bool,
+    is_idle_outdated: bool,
     given_up: u64,
     actions: Vec<Action>,
     /// Our own addresses, where others may have them.
@@ -221,7 +221,7 @@ impl Routing {
         self.ipv6.reclaim();
         self.free_slots();
         self.remove_routes(effects);
-        self.settle_idle(effects);
+        self.reroute_idle(effects);
         // Each stays aside until it is done: the edit of a neighbour's new slot looks whether its old one waits.
         let waiting: Vec<Action> = self.waiting.values().copied().collect();
         for action in waiting {
@@ -261,7 +261,7 @@ impl Routing {
     /// When to call [`Routing::tick`] next, if nothing is reported before.
     pub fn deadline(&self, now: Duration) -> Option<Duration> {
         let waits = !self.going.is_empty()
-            || self.is_idle_unsettled
+            || self.is_idle_outdated
             || !self.waiting.is_empty()
             || self.neighbours.needs_places()
             || self.own.needs_places();

@@ -25,7 +25,7 @@ pub fn block(followed: &Followed) -> String {
     for TraceStage { worker, time_ns, what, .. } in &followed.stages {
         let delta = seconds(time_ns.saturating_sub(before));
         let name = what.name().replace('_', " ");
-        let _ = writeln!(text, "  +{delta}  worker {worker}  {name:<11}  {}", told(what, hops));
+        let _ = writeln!(text, "  +{delta}  worker {worker}  {name:<11}  {}", describe(what, hops));
         before = *time_ns;
     }
     text.push('\n');
@@ -39,7 +39,7 @@ fn seconds(ns: u64) -> String {
 }
 
 /// What a stage says; `hops` is what the packet's family calls its TTL.
-fn told(what: &TraceWhat, hops: &str) -> String {
+fn describe(what: &TraceWhat, hops: &str) -> String {
     match what {
         TraceWhat::Received { port, queue, length, header } => {
             format!("by {port}, queue {queue}, {length} bytes: {header}")

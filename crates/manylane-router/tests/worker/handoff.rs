@@ -124,7 +124,7 @@ impl Floor {
     }
 
     /// Turns every worker until none moves anything.
-    pub fn settle(&self, now_ns: u64) {
+    pub fn turn_until_idle(&self, now_ns: u64) {
         while (0..self.workers.len()).map(|worker| self.turn(worker, now_ns)).sum::<usize>() > 0 {}
     }
 
@@ -270,7 +270,7 @@ fn half_of_the_flows_are_forwarded_by_the_other() {
     for flow in 0..100 {
         floor.send(0, NEAR, flow, 20);
     }
-    floor.settle(0);
+    floor.turn_until_idle(0);
     assert_eq!((floor.left(0), floor.assert_in_order()), (0, 2000));
     let handed = floor.counts[0].handed_to(1);
     assert!((600..1400).contains(&handed), "{handed}");
@@ -287,7 +287,7 @@ fn by_queue_nothing_is_handed_on() {
     for flow in 0..100 {
         floor.send(0, NEAR, flow, 20);
     }
-    floor.settle(0);
+    floor.turn_until_idle(0);
     assert_eq!((floor.assert_in_order(), floor.counts[0].handed_to(1)), (2000, 0));
     floor.close();
 }
@@ -354,7 +354,7 @@ fn walk_at_random(seed: u64, broken: bool) -> Floor {
         floor.hall.control.tick(now);
         now += [1_000, 100_000, STALL_MAX_NS, SECOND / 3][random.below(4) as usize];
     }
-    floor.settle(now);
+    floor.turn_until_idle(now);
     let full = [DropReason::BacklogFull, DropReason::HoldOverflow];
     assert!(full.iter().all(|&reason| floor.dropped(reason) > 0), "seed {seed}");
     floor
@@ -402,7 +402,7 @@ fn an_operator_looks_at_as_many_flows_as_wanted() {
         for flow in 0..400 {
             floor.send(0, NEAR, flow, 2);
         }
-        floor.settle(0);
+        floor.turn_until_idle(0);
         let (sampled, reordered) = floor.sampled();
         assert_eq!(reordered, 0);
         sampled
@@ -433,7 +433,7 @@ fn an_operator_sees_pieces_in_order() {
             let cut = packet([10, 2, 0, 2].into(), flow, round, 1400); // Port 2 carries 1280.
             floor.feeds[0].lock().unwrap().extend([cut, packet(NEAR, flow, round, 4)]);
         }
-        floor.settle(0);
+        floor.turn_until_idle(0);
     }
     assert_eq!(floor.seen[2].lock().unwrap().len(), 2 * 640);
     assert_eq!(floor.sampled(), (3 * 640, 0));
@@ -456,11 +456,11 @@ fn an_operator_sees_no_disorder_between_two_directions() {
         back[at..at + 2 * len].rotate_left(len); // Its addresses, and then its ports.
         back[at + 2 * len..][..4].rotate_left(2);
         floor.feeds[0].lock().unwrap().extend([there, back]);
-        floor.settle(0);
+        floor.turn_until_idle(0);
         assert_eq!((floor.hall.sum(0, PortCount::Held), floor.seen()), (1, 1));
         floor.hall.control.hear(0);
         floor.hall.control.answer(key, 0);
-        floor.settle(0);
+        floor.turn_until_idle(0);
         assert_eq!((floor.seen(), floor.sampled()), (2, (2, 0)));
         floor.close();
     }
@@ -477,9 +477,9 @@ fn an_operator_sees_no_disorder_in_errors() {
     let mut expired = packet(silent, 7, 1, 4);
     expired[14 + 7] = 1; // Its hop limit.
     floor.feeds[0].lock().unwrap().extend([packet(silent, 7, 0, 4), expired]);
-    floor.settle(0);
+    floor.turn_until_idle(0);
     assert_eq!((floor.hall.sum(0, PortCount::Held), floor.seen()), (1, 1));
-    floor.settle(2 * HOLD_MAX_NS);
+    floor.turn_until_idle(2 * HOLD_MAX_NS);
     assert_eq!((floor.hall.sum(0, PortCount::Held), floor.seen()), (0, 2));
     assert_eq!(floor.sampled(), (0, 0));
     floor.close();
@@ -522,7 +522,7 @@ fn a_worker_that_stops_a_hundred_times_costs_the_others_a_pause_each() {
             floor.turn(1, now);
             assert!(floor.left(0) < left, "round {round}");
         }
-        floor.settle(now);
+        floor.turn_until_idle(now);
         assert_eq!((dropped(&floor), floor.counts[0].waits(1)), (stopped.1, waits));
     }
     // All that was lost is of the flows of one of them, and was in hand.
@@ -572,7 +572,7 @@ fn a_worker_that_has_all_flows_and_stops_a_hundred_times_loses_nothing_in_hand()
             floor.turn(1, now);
             assert_eq!((left - floor.left(0), floor.seen() - seen), (64, 64), "round {round}");
         }
-        floor.settle(now);
+        floor.turn_until_idle(now);
         assert_eq!((floor.seen(), floor.counts[0].waits(1)), (accepted, waits));
     }
     assert_eq!((floor.assert_in_order(), floor.sampled()), (accepted, (accepted as u64, 0)));
@@ -599,7 +599,7 @@ fn when_nobody_has_room_nothing_is_received() {
     floor.turn(1, now);
     floor.turn(0, now);
     assert_eq!(floor.left(0), 2000 - 256 - 64, "and a batch more with a turn of each");
-    floor.settle(now);
+    floor.turn_until_idle(now);
     assert_eq!(floor.assert_in_order(), 2000);
     floor.close();
 }
@@ -623,7 +623,7 @@ fn chains_take_room_by_their_frames() {
     let (packets, frames) = (floor.counts[0].handed_to(1), floor.counts[0].frames_out());
     assert_eq!(frames, 10 * packets);
     assert!(packets < 128 / 2 && frames > 128 && frames <= 128 + 128 + 64 * 9, "{packets}");
-    floor.settle(now);
+    floor.turn_until_idle(now);
     floor.assert_in_order();
     floor.close();
 }
@@ -650,7 +650,7 @@ fn an_elephant_leaves_room_for_the_others() {
     let limited = floor.dropped(DropReason::FlowLimit);
     assert!(limited > 1000, "only {limited} of the elephant");
     assert_eq!(floor.counts[0].flow_limit(1), limited);
-    floor.settle(now);
+    floor.turn_until_idle(now);
     floor.assert_in_order();
     let of_mice = |frame: &&Vec<u8>| stamp(frame).is_some_and(|(flow, _)| flow != 1000);
     let mice = floor.seen[1].lock().unwrap().iter().filter(of_mice).count();
@@ -667,18 +667,18 @@ fn what_is_held_keeps_its_own_bucket_only() {
     for flow in 0..100 {
         floor.send(0, NEAR, flow, 3);
     }
-    floor.settle(0);
+    floor.turn_until_idle(0);
     assert_eq!(floor.hall.sum(0, PortCount::Held), 1);
     floor.want(0..GROUP, |_| RECEIVER);
-    floor.settle(1);
+    floor.turn_until_idle(1);
     assert_eq!(floor.counts[0].waiting(), 1, "all but one have moved");
     floor.send(0, [10, 1, 7, 7].into(), 5000, 2);
-    floor.settle(2);
+    floor.turn_until_idle(2);
     assert_eq!(floor.hall.sum(0, PortCount::Held), 3);
     let key = Key { port: PortId(1), addr: [10, 1, 7, 7].into() };
     floor.hall.control.hear(3);
     floor.hall.control.answer(key, 3);
-    floor.settle(3);
+    floor.turn_until_idle(3);
     assert_eq!(floor.hall.sum(0, PortCount::Held), 0);
     floor.turn(0, SECOND);
     assert_eq!(floor.counts[0].waiting(), 0);
@@ -696,16 +696,16 @@ fn a_chain_that_is_held_keeps_its_bucket() {
         floor.feeds[0].lock().unwrap().push(packet(far, 5000, number, 400));
     };
     (0..3).for_each(|number| send(&floor, number));
-    floor.settle(0);
+    floor.turn_until_idle(0);
     assert_eq!(floor.hall.sum(0, PortCount::Held), 3);
     floor.want(0..GROUP, |_| RECEIVER);
     (3..6).for_each(|number| send(&floor, number));
-    floor.settle(1);
+    floor.turn_until_idle(1);
     assert_eq!(floor.counts[0].waiting(), 1);
     floor.hall.control.hear(2);
     floor.hall.control.answer(Key { port: PortId(1), addr: far }, 2);
     floor.turn(0, 2);
-    floor.settle(2);
+    floor.turn_until_idle(2);
     assert_eq!(floor.assert_in_order(), 6);
     floor.close();
 }
@@ -724,7 +724,7 @@ fn a_turn_takes_what_it_may() {
     floor.turn(0, 0);
     assert_eq!((floor.left(0), floor.counts[0].handed_to(1)), (136, 48));
     assert_eq!(floor.turn(1, 0), 16);
-    floor.settle(0);
+    floor.turn_until_idle(0);
     floor.close();
 }
 
@@ -770,7 +770,7 @@ fn a_queue_changes_hands_in_order() {
             floor.hall.control.tick(now);
             now += [1_000, 100_000, STALL_MAX_NS, SECOND / 3][random.below(4) as usize];
         }
-        floor.settle(now);
+        floor.turn_until_idle(now);
         floor.assert_in_order();
         // One may be on its way: given up, and not taken.
         if let Some(GivenUp::Queue(receiver)) = floor.handovers[owner].given_up.pop() {
@@ -837,7 +837,7 @@ fn threads_hand_on_in_order_while_buckets_move() {
     }
     drop(stops);
     floor.workers = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-    floor.settle(began.elapsed().as_nanos() as u64);
+    floor.turn_until_idle(began.elapsed().as_nanos() as u64);
     let came = floor.assert_in_order();
     let dropped = floor.dropped(DropReason::BacklogFull) + floor.dropped(DropReason::FlowLimit);
     assert_eq!(came + dropped as usize, PACKETS);

@@ -175,11 +175,11 @@ fn come_and_go(seed: u64, broken: Broken) -> u32 {
     }
     // All it takes to leave for the last time.
     while !matches!(play.stage, Stage::There | Stage::Away) {
-        play.floor.settle(now);
+        play.floor.turn_until_idle(now);
         play.step(&mut random);
         now += STALL_MAX_NS;
     }
-    play.floor.settle(now);
+    play.floor.turn_until_idle(now);
     // The worker that pops a packet counts it as received: a packet in an unread ring is not.
     assert_eq!(play.floor.hall.sum(0, PortCount::Received), sent, "left behind");
     play.floor.assert_in_order();
@@ -216,7 +216,7 @@ fn a_worker_with_held_packets_leaves_at_once() {
         play.assigned.fill(2);
         play.publish();
         play.floor.send(0, [10, 1, 7, 7].into(), 5000, 3);
-        play.floor.settle(0);
+        play.floor.turn_until_idle(0);
         assert_eq!(play.floor.hall.sum(0, PortCount::Held), 3);
         let mut turns = 0;
         // Seeds that take the first chance to leave.
@@ -226,7 +226,7 @@ fn a_worker_with_held_packets_leaves_at_once() {
             play.step(&mut Random(seed));
         }
         while play.stage != Stage::Away && turns < 100 {
-            play.floor.settle(turns as u64 * STALL_MAX_NS);
+            play.floor.turn_until_idle(turns as u64 * STALL_MAX_NS);
             play.step(&mut Random(1));
             turns += 1;
         }
@@ -245,12 +245,12 @@ fn who_is_quit_of_a_worker_says_so_for_what_was_wanted_then() {
     let mut play = Play::new(Broken::Nothing);
     let since = play.floor.hall.limits.load(limits::GENERATION);
     assert!(!play.floor.counts[0].sends_nothing_to(2, since), "it has not looked");
-    play.floor.settle(0);
+    play.floor.turn_until_idle(0);
     assert!(!play.floor.counts[0].sends_nothing_to(2, since), "a third of the buckets are there");
     play.assigned.fill(1);
     play.publish();
     assert!(!play.floor.counts[0].sends_nothing_to(2, since), "it has not looked again");
-    play.floor.settle(STALL_MAX_NS);
+    play.floor.turn_until_idle(STALL_MAX_NS);
     assert!(play.floor.counts[0].sends_nothing_to(2, since + 1));
     assert!(!play.floor.counts[0].sends_nothing_to(2, since + 2), "that is still to be looked at");
     assert!(!play.floor.counts[0].sends_nothing_to(1, since + 1));
@@ -307,7 +307,7 @@ fn a_port_goes_with_packets_in_rings() {
             now += [1_000, 100_000, STALL_MAX_NS][random.below(3) as usize];
         }
         for _ in 0..20 {
-            floor.settle(now);
+            floor.turn_until_idle(now);
             now += SECOND;
             (0..3).for_each(|worker| queues += floor.given_up(worker).0);
         }
@@ -332,7 +332,7 @@ fn what_comes_to_a_closed_way_out_is_dropped() {
     assert!(floor.counts[0].handed_to(1) > 10);
     let before = floor.seen() as u64;
     floor.close_exits(1);
-    floor.settle(1);
+    floor.turn_until_idle(1);
     assert_eq!((floor.given_up(0), floor.given_up(1)), ((0, 1), (0, 1)));
     assert_eq!((floor.seen() as u64, floor.left(0)), (before, 0));
     assert_eq!(floor.dropped(DropReason::PortDown), 200 - before);

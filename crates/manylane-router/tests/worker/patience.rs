@@ -33,7 +33,7 @@ fn a_bucket_that_moves_in_the_middle_of_a_turn_finds_the_room_there_is() {
     floor.send(0, NEAR, 7, 10);
     floor.turn(0, 0);
     assert_eq!((floor.counts[0].handed_to(2), floor.dropped(DropReason::BacklogFull)), (10, 0));
-    floor.settle(0);
+    floor.turn_until_idle(0);
     assert_eq!(floor.assert_in_order(), 20);
     floor.close();
 }
@@ -60,7 +60,7 @@ fn a_bucket_that_moves_in_the_middle_of_a_turn_finds_no_more_room_than_there_is(
     floor.turn(0, 0);
     assert_eq!((floor.counts[0].handed_to(1), floor.counts[0].handed_to(2)), (64, 0));
     assert_eq!(floor.hall.dropped(2, DropReason::BacklogFull), 10);
-    floor.settle(0);
+    floor.turn_until_idle(0);
     assert_eq!(floor.assert_in_order(), 64);
     floor.close();
 }
@@ -85,7 +85,7 @@ fn what_is_handed_on_leaves_the_queues_their_half() {
             assert!(taken > 0 && taken <= u64::from(budget.div_ceil(2)), "{budget}: {taken}");
             assert_eq!(received, 64, "{budget}");
         }
-        floor.settle(3);
+        floor.turn_until_idle(3);
         assert_eq!(floor.assert_in_order(), 560);
         floor.close();
     }
@@ -102,7 +102,7 @@ fn a_queue_changes_hands_in_spite_of_a_silent_neighbour() {
         floor.send(0, host, flow, 3);
         floor.send(1, host, 10 + flow, 2);
     }
-    floor.settle(0);
+    floor.turn_until_idle(0);
     assert_eq!(floor.hall.sum(0, PortCount::Held), 20);
     for (flow, host) in (0..).zip(hosts) {
         floor.send(0, host, flow, 1);
@@ -123,13 +123,13 @@ fn a_queue_changes_hands_in_spite_of_a_silent_neighbour() {
     for (flow, host) in (0..).zip(hosts) {
         floor.send(0, host, 20 + flow, 2);
     }
-    floor.settle(now);
+    floor.turn_until_idle(now);
     assert_eq!(floor.hall.sum(0, PortCount::Held), 16);
     floor.hall.control.hear(now);
     for addr in hosts {
         floor.hall.control.answer(Key { port: PortId(1), addr }, now);
     }
-    floor.settle(now);
+    floor.turn_until_idle(now);
     assert_eq!((floor.assert_in_order(), floor.hall.sum(0, PortCount::Held)), (16, 0));
     floor.close();
 }
@@ -141,9 +141,9 @@ fn a_queue_that_changes_hands_waits_a_moment_for_a_neighbour() {
     floor.want(0..GROUP, |_| 1);
     let addr = [10, 1, 7, 7].into();
     floor.send(0, addr, 1, 3);
-    floor.settle(0);
+    floor.turn_until_idle(0);
     floor.ask(0, 0);
-    floor.settle(STALL_MAX_NS / 2);
+    floor.turn_until_idle(STALL_MAX_NS / 2);
     assert!(!floor.pass(0, 1));
     floor.hall.control.hear(STALL_MAX_NS / 2);
     floor.hall.control.answer(Key { port: PortId(1), addr }, STALL_MAX_NS / 2);
@@ -151,7 +151,7 @@ fn a_queue_that_changes_hands_waits_a_moment_for_a_neighbour() {
     floor.turn(0, STALL_MAX_NS / 2);
     assert!(floor.pass(0, 1));
     assert_eq!((floor.assert_in_order(), floor.dropped(DropReason::QueueMoved)), (3, 0));
-    floor.settle(STALL_MAX_NS);
+    floor.turn_until_idle(STALL_MAX_NS);
     floor.close();
 }
 
@@ -176,7 +176,7 @@ fn a_bucket_with_a_standing_backlog_moves() {
     let moved_at = moved_at.expect("the bucket should have moved");
     assert!(moved_at > 5 * STALL_MAX_NS && moved_at < 12 * STALL_MAX_NS, "after {moved_at} ns");
     assert!(floor.left(0) <= 10 * 64, "{} wait in the port", floor.left(0));
-    floor.settle(now);
+    floor.turn_until_idle(now);
     assert_eq!(floor.assert_in_order(), 128 + 200 * 64);
     floor.close();
 }
@@ -187,7 +187,7 @@ fn a_bucket_that_cannot_move_costs_its_port_little() {
     let mut floor = Floor::new(TWO);
     floor.want(0..GROUP, |_| 1);
     floor.send(0, [10, 1, 7, 7].into(), 5000, 1);
-    floor.settle(0);
+    floor.turn_until_idle(0);
     floor.want(0..GROUP, |_| RECEIVER);
     let (mut now, mut withheld, mut turns) = (0, 0, 0);
     while now < SECOND {
@@ -199,7 +199,7 @@ fn a_bucket_that_cannot_move_costs_its_port_little() {
     }
     assert_eq!(floor.counts[0].waiting(), 1);
     assert!(withheld >= 10 && withheld < turns / 100, "{withheld} of {turns} turns");
-    floor.settle(now);
+    floor.turn_until_idle(now);
     assert_eq!(floor.assert_in_order(), turns as usize);
     floor.close();
 }
@@ -210,7 +210,7 @@ fn nobody_stays_awake_for_a_queue_that_is_leaving() {
     let mut floor = Floor::new(TWO);
     let addr = [10, 1, 7, 7].into();
     floor.send(0, addr, 1, 3);
-    floor.settle(0);
+    floor.turn_until_idle(0);
     let mut worker = floor.workers[0].lock().unwrap();
     let exit = wire_into(&mut worker, PortId(2));
     put(&mut worker, exit);
@@ -246,7 +246,7 @@ fn nobody_spins_while_another_has_no_room() {
     }
     drop(worker);
     drop(receiver);
-    floor.settle(0);
+    floor.turn_until_idle(0);
     assert_eq!(floor.assert_in_order(), 300);
     floor.close();
 }

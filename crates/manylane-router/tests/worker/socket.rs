@@ -423,8 +423,8 @@ fn nothing_of_a_former_binding_is_given_while_workers_run() {
         // The flow says which port received it.
         let endless = source(port, port, move || {
             sequence += 1;
-            let goes_on = stop.load(0) == 0;
-            goes_on.then(|| packet(far(sequence as usize % 2), port, sequence, 4))
+            let should_continue = stop.load(0) == 0;
+            should_continue.then(|| packet(far(sequence as usize % 2), port, sequence, 4))
         });
         let exits = sinks().1;
         threads.push(hall.worker(vec![endless], exits, HoldLimits::default()));

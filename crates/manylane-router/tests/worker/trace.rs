@@ -165,12 +165,12 @@ fn a_packet_that_is_handed_on_is_followed_to_the_other_worker() {
     let mut floor = Floor::new(TWO);
     for owner in [1, 0] {
         floor.want(0..GROUP, |_| owner);
-        floor.settle(0);
+        floor.turn_until_idle(0);
         let mut trace = floor.hall.traces.begin(all(1)).unwrap();
         (0..2).for_each(|worker| _ = floor.turn(worker, 0));
         assert!(read(&mut trace).1);
         floor.send(0, NEAR, 7, 1);
-        floor.settle(0);
+        floor.turn_until_idle(0);
         let (stages, _) = read(&mut trace);
         let mut together = Together::default();
         let packet =

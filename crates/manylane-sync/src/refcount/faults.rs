@@ -45,7 +45,7 @@ pub struct Faults {
 
 /// How often counts of this process were used wrongly, since it started.
 pub fn faults() -> Faults {
-    DESK.faults()
+    COUNTERS.faults()
 }
 
 /// Calls `hook` with the first fault of each kind, instead of a line on standard error. `hook` runs inside `get` or
@@ -53,30 +53,30 @@ pub fn faults() -> Faults {
 ///
 /// Hands `hook` back when another is set already, or a fault has been reported to standard error.
 pub fn on_fault(hook: fn(Fault)) -> Result<(), fn(Fault)> {
-    DESK.hook.set(hook)
+    COUNTERS.hook.set(hook)
 }
 
 /// Counts `fault`, and reports the first of its kind. Of others' types, those whose `put` takes a guard
 /// report their [`Fault::Leak`] when they are dropped.
 #[cold]
 pub fn report(fault: Fault) {
-    DESK.report(fault);
+    COUNTERS.report(fault);
 }
 
-static DESK: Desk = Desk::new();
+static COUNTERS: FaultCounters = FaultCounters::new();
 
 /// Where faults are counted. The standard library's atomics also under loom: no protocol needs them.
-struct Desk {
+struct FaultCounters {
     overflows: AtomicU64,
     underflows: AtomicU64,
     leaks: AtomicU64,
     hook: OnceLock<fn(Fault)>,
 }
 
-impl Desk {
-    const fn new() -> Desk {
+impl FaultCounters {
+    const fn new() -> FaultCounters {
         let [overflows, underflows, leaks] = [const { AtomicU64::new(0) }; 3];
-        Desk { overflows, underflows, leaks, hook: OnceLock::new() }
+        FaultCounters { overflows, underflows, leaks, hook: OnceLock::new() }
     }
 
     fn report(&self, fault: Fault) {
@@ -114,18 +114,18 @@ mod tests {
     #[test]
     fn each_fault_is_counted_and_the_first_of_each_kind_reported() {
         static HEARD: Mutex<Vec<Fault>> = Mutex::new(Vec::new());
-        let desk = Desk::new();
+        let counters = FaultCounters::new();
         let hook: fn(Fault) = |fault| HEARD.lock().expect("nobody panicked").push(fault);
-        assert!(desk.hook.set(hook).is_ok());
+        assert!(counters.hook.set(hook).is_ok());
         let underflow = Fault::Underflow;
         for fault in [underflow, Fault::Overflow, underflow, Fault::Leak, Fault::Leak, underflow] {
-            desk.report(fault);
+            counters.report(fault);
         }
-        assert_eq!(desk.faults(), Faults { overflows: 1, underflows: 3, refs_leaked: 2 });
+        assert_eq!(counters.faults(), Faults { overflows: 1, underflows: 3, refs_leaked: 2 });
         assert_eq!(
             *HEARD.lock().expect("nobody panicked"),
             [Fault::Underflow, Fault::Overflow, Fault::Leak]
         );
-        assert!(desk.hook.set(hook).is_err(), "the hook is set once");
+        assert!(counters.hook.set(hook).is_err(), "the hook is set once");
     }
 }

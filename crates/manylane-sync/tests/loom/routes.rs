@@ -1,4 +1,4 @@
-//! Routes that change while a worker holds packets (`nexthop` in `manylane-net`, `worker/carry.rs` in
+//! Routes that change while a worker holds packets (`nexthop` in `manylane-net`, `worker/dispatch.rs` in
 //! `manylane`): a twin of both sides. Two flows wait, for a member of their group that has no address. The
 //! control thread moves them to one that has, flow by flow, between two steps of the generation. Whatever
 //! words the worker finds, each flow leaves in its order.
@@ -83,9 +83,9 @@ fn life(rules: Rules, middle: &'static Seen, in_batch: &'static Seen) {
         let tables = tables.clone();
         thread::spawn(move || {
             let mut worker =
-                Worker { tables, rules, followed: 0, held: Vec::new(), left: [0; FLOWS] };
+                Worker { tables, rules, held_generation: 0, held: Vec::new(), left: [0; FLOWS] };
             worker.turn(&[(0, 0), (0, 1), (1, 0)], in_batch);
-            if worker.followed == 1 && !worker.held.is_empty() {
+            if worker.held_generation == 1 && !worker.held.is_empty() {
                 middle.note();
             }
             worker.turn(&[(1, 1)], in_batch);
@@ -107,12 +107,12 @@ fn life(rules: Rules, middle: &'static Seen, in_batch: &'static Seen) {
 /// Flow and sequence.
 type Packet = (usize, u32);
 
-/// As `Work` in `worker/carry.rs`, with one queue.
+/// As `Work` in `worker/dispatch.rs`, with one queue.
 struct Worker {
     tables: Arc<Tables>,
     rules: Rules,
     /// At which generation all that is held was looked up.
-    followed: u32,
+    held_generation: u32,
     held: Vec<Packet>,
     /// How many of each flow have left.
     left: [u32; FLOWS],
@@ -120,31 +120,31 @@ struct Worker {
 
 impl Worker {
     fn turn(&mut self, batch: &[Packet], in_batch: &Seen) {
-        let judged = self.generation();
+        let batch_generation = self.generation();
         let verdicts: Vec<u32> = batch.iter().map(|&packet| self.look_up(packet)).collect();
         if batch.len() > 2 && verdicts[0] != verdicts[1] {
             in_batch.note();
         }
-        if !self.held.is_empty() && !self.is_settled(self.followed) {
-            self.settle(Vec::new());
+        if !self.held.is_empty() && !self.is_current(self.held_generation) {
+            self.reroute(Vec::new());
         }
         let batch = batch.iter().copied().zip(verdicts);
-        if self.is_settled(judged) || !self.rules.batch_again {
+        if self.is_current(batch_generation) || !self.rules.batch_again {
             if self.held.is_empty() {
-                self.followed = judged;
+                self.held_generation = batch_generation;
             }
-            batch.for_each(|(packet, verdict)| self.carry_out(packet, verdict));
+            batch.for_each(|(packet, verdict)| self.dispatch(packet, verdict));
         } else {
-            self.settle(batch.collect());
+            self.reroute(batch.collect());
         }
     }
 
-    /// Looks again at what is held and at what is newer, and carries all of it out.
-    fn settle(&mut self, newer: Vec<(Packet, u32)>) {
+    /// Looks again at what is held and at what is newer, and dispatches all of it.
+    fn reroute(&mut self, newer: Vec<(Packet, u32)>) {
         let held = std::mem::take(&mut self.held);
         let mut list: Vec<_> = held.into_iter().map(|packet| (packet, WAITS)).collect();
         list.extend(newer);
-        self.followed = self.generation();
+        self.held_generation = self.generation();
         let mut look = |(packet, verdict): &mut (Packet, u32)| {
             if *verdict == WAITS {
                 *verdict = self.look_up(*packet);
@@ -154,10 +154,10 @@ impl Worker {
             true => list.iter_mut().rev().for_each(&mut look),
             false => list.iter_mut().for_each(&mut look),
         }
-        list.into_iter().for_each(|(packet, verdict)| self.carry_out(packet, verdict));
+        list.into_iter().for_each(|(packet, verdict)| self.dispatch(packet, verdict));
     }
 
-    fn carry_out(&mut self, (flow, sequence): Packet, verdict: u32) {
+    fn dispatch(&mut self, (flow, sequence): Packet, verdict: u32) {
         if verdict == LEAVES {
             assert_eq!(sequence, self.left[flow], "flow {flow}: overtaken");
             self.left[flow] += 1;
@@ -167,9 +167,9 @@ impl Worker {
     }
 
     /// Whether a look at this generation, and one now, find equal routes.
-    fn is_settled(&self, judged: u32) -> bool {
-        let is_odd = judged % 2 == 1 && self.rules.odd_is_torn;
-        !is_odd && self.generation() == judged
+    fn is_current(&self, batch_generation: u32) -> bool {
+        let is_odd = batch_generation % 2 == 1 && self.rules.odd_is_torn;
+        !is_odd && self.generation() == batch_generation
     }
 
     fn generation(&self) -> u32 {

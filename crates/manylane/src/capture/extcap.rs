@@ -74,7 +74,7 @@ pub(super) fn run(
         let interrupt = Interrupt::by_signal()
             .map_err(|source| CaptureError::System { what: "signals", source })?;
         // This capture writes no lines.
-        let outcome = plan.carry_out(server, &interrupt, Box::new(io::sink()), &mut io::sink());
+        let outcome = plan.execute(server, &interrupt, Box::new(io::sink()), &mut io::sink());
         drop(fifo);
         return outcome;
     } else if said.dlts {

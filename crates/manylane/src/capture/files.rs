@@ -107,7 +107,7 @@ pub(super) struct Files {
 struct Lost {
     so_far: u64,
     /// As a packet's block has already said.
-    told: u64,
+    reported: u64,
     /// When the file began.
     before_file: u64,
 }
@@ -171,10 +171,10 @@ impl Files {
         let (interface, new) = self.interfaces.number(packet);
         let (terms, section) = (&self.terms, self.section.as_mut().expect("a file has begun"));
         let described = new.map_or(Ok(()), |new| section.describe(new, terms));
-        let lost = self.lost.so_far - self.lost.told;
+        let lost = self.lost.so_far - self.lost.reported;
         let written = described.and_then(|()| section.packet(interface, packet, lost));
         written.map_err(|source| self.failed(source))?;
-        self.lost.told = self.lost.so_far;
+        self.lost.reported = self.lost.so_far;
         self.packets += 1;
         Ok(Room::Left)
     }

@@ -26,7 +26,7 @@ pub fn run(options: &Options, server: &dyn Server) -> ExitCode {
         Plan::of(options).and_then(|plan| {
             let interrupt = Interrupt::by_signal().map_err(system("signals"))?;
             let out = Box::new(io::stdout());
-            plan.carry_out(server, &interrupt, out, &mut io::stderr())
+            plan.execute(server, &interrupt, out, &mut io::stderr())
         })
     };
     match outcome {
@@ -75,13 +75,13 @@ impl Plan {
     }
 
     /// Captures until it is interrupted, has its packets, or cannot continue. Lines are written to `out`, what is
-    /// said of them to `told`.
-    pub(super) fn carry_out(
+    /// said of them to `messages`.
+    pub(super) fn execute(
         self,
         server: &dyn Server,
         interrupt: &Interrupt,
         out: Box<dyn Write>,
-        told: &mut dyn Write,
+        messages: &mut dyn Write,
     ) -> Result<(), CaptureError> {
         let ports = server.ports()?;
         let request = &self.request;
@@ -100,7 +100,7 @@ impl Plan {
             }
         };
         if self.speaks {
-            let _ = writeln!(told, "{}", listening(request));
+            let _ = writeln!(messages, "{}", listening(request));
         }
         let mut watch = Watch { sink: &mut sink, captured: 0, left: self.count };
         let watched = watch.run(&mut *source, interrupt);
@@ -113,7 +113,7 @@ impl Plan {
             _ => watched.and(sink.end(statistics)),
         };
         if self.speaks {
-            let _ = told.write_all(counts(captured, statistics).as_bytes());
+            let _ = messages.write_all(counts(captured, statistics).as_bytes());
         }
         ended
     }

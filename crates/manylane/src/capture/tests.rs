@@ -41,7 +41,7 @@ fn a_line_tells_port_point_worker_and_reason() {
         ..packet()
     };
     let server = Script::new(vec![Step::Packets(vec![packet(), sent, dropped])]);
-    let (outcome, lines, told) = capture("-c 3 -v --point rx,tx,drop", &server);
+    let (outcome, lines, messages) = capture("-c 3 -v --point rx,tx,drop", &server);
     outcome.expect("there are three");
     let udp = "IP (tos 0x0, ttl 64, id 0, offset 0, flags [DF], proto UDP (17), length 46) 10.1.0.1.5000 > \
                10.2.0.1.5001: UDP, length 18";
@@ -53,7 +53,7 @@ fn a_line_tells_port_point_worker_and_reason() {
     assert_eq!(lines[2][18..], format!(" wan drop(no_route) w1 {udp}"));
     assert_eq!(lines[3..], ["    drop: No route leads to the destination."]);
     assert_eq!(
-        told,
+        messages,
         "listening on all ports (rx, tx, drop), snapshot length 262144 bytes\n3 packets captured\n3 packets \
          received by filter\n0 packets lost between the workers and this command\n"
     );
@@ -63,7 +63,7 @@ fn a_line_tells_port_point_worker_and_reason() {
 fn the_source_is_asked_for_what_the_options_say() {
     let server = Script::new(vec![Step::Packets(vec![packet()])]);
     let words = "-i wan -s 64 --point drop --point rx -c 1 -x udp and ( port 53 or port 54 )";
-    let (outcome, lines, told) = capture(words, &server);
+    let (outcome, lines, messages) = capture(words, &server);
     outcome.expect("there is one");
     let request = Request {
         port: Some("wan".into()),
@@ -73,7 +73,7 @@ fn the_source_is_asked_for_what_the_options_say() {
     };
     assert_eq!(*server.asked.borrow(), Some(request));
     assert!(
-        told.starts_with(
+        messages.starts_with(
             "listening on wan (rx, drop), snapshot length 64 bytes\n1 packet captured\n"
         )
     );
@@ -93,36 +93,36 @@ fn an_interrupt_ends_with_what_was_there() {
     let server = Script::new(steps);
     server.statistics.borrow_mut().lost = 7;
     let out = Shared::default();
-    let mut told = Vec::new();
-    let carried = plan("").carry_out(&server, &interrupt, Box::new(out.clone()), &mut told);
+    let mut messages = Vec::new();
+    let carried = plan("").execute(&server, &interrupt, Box::new(out.clone()), &mut messages);
     carried.expect("it was interrupted");
     assert_eq!(out.text().lines().count(), 5);
-    let told = String::from_utf8(told).unwrap();
+    let messages = String::from_utf8(messages).unwrap();
     assert!(
-        told.contains("\n5 packets captured\n16 packets received by filter\n7 packets lost "),
-        "{told}"
+        messages.contains("\n5 packets captured\n16 packets received by filter\n7 packets lost "),
+        "{messages}"
     );
-    assert!(told.ends_with(" makes it faster)\n"), "{told}");
+    assert!(messages.ends_with(" makes it faster)\n"), "{messages}");
 }
 
 #[test]
 fn a_daemon_that_goes_ends_the_capture_with_an_error() {
     let server = Script::new(vec![Step::Wake(Wake::End), Step::Packets(vec![packet()])]);
-    let (outcome, lines, told) = capture("", &server);
+    let (outcome, lines, messages) = capture("", &server);
     assert!(matches!(outcome, Err(CaptureError::Ended)), "{outcome:?}");
     assert_eq!(lines.lines().count(), 1, "what waited is shown");
-    assert!(told.contains("\n1 packet captured\n"), "{told}");
+    assert!(messages.contains("\n1 packet captured\n"), "{messages}");
 }
 
 #[test]
 fn a_daemon_that_hangs_ends_the_capture_with_an_error() {
     let hangs = Step::Wake(Wake::Silent("it hangs; look at it".into()));
     let server = Script::new(vec![Step::Packets(vec![packet()]), hangs]);
-    let (outcome, lines, told) = capture("", &server);
+    let (outcome, lines, messages) = capture("", &server);
     let error = outcome.expect_err("it hangs").to_string();
     assert_eq!(error, "it hangs; look at it");
     assert_eq!(lines.lines().count(), 1);
-    assert!(told.contains("\n1 packet captured\n"), "{told}");
+    assert!(messages.contains("\n1 packet captured\n"), "{messages}");
 }
 
 #[test]
@@ -138,10 +138,10 @@ fn a_reader_who_has_had_enough_is_no_error() {
     }
     let server = Script::new(vec![Step::Packets(vec![packet()]), Step::Packets(vec![packet()])]);
     let interrupt = Interrupt::by_word().expect("eventfds are to be had");
-    let mut told = Vec::new();
-    let outcome = plan("").carry_out(&server, &interrupt, Box::new(Gone), &mut told);
+    let mut messages = Vec::new();
+    let outcome = plan("").execute(&server, &interrupt, Box::new(Gone), &mut messages);
     assert!(matches!(outcome, Err(CaptureError::Closed)), "{outcome:?}");
-    assert!(String::from_utf8(told).unwrap().contains(" packets received by filter\n"));
+    assert!(String::from_utf8(messages).unwrap().contains(" packets received by filter\n"));
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn tcpdump_shows_a_packet_when_it_is_there() {
     let server = Script::new(steps);
     let interrupt = Interrupt::by_word().expect("eventfds are to be had");
     let plan = Plan { target: Some((Target::Fifo(fifo), Rotation::default())), ..plan("") };
-    let outcome = plan.carry_out(&server, &interrupt, Box::new(io::sink()), &mut io::sink());
+    let outcome = plan.execute(&server, &interrupt, Box::new(io::sink()), &mut io::sink());
     assert!(matches!(outcome, Err(CaptureError::Ended)), "{outcome:?}");
     assert_eq!(*read.borrow(), ["IP 10.1.0.1.5000 > 10.2.0.1.5001: UDP, length 18"]);
     assert!(child.wait().unwrap().success());
@@ -297,8 +297,8 @@ fn files_are_called_as_tcpdump_calls_them() {
         (million, Some(11), 9, "f.pcapng09"),
         (million, Some(1000), 12, "f.pcapng012"),
     ];
-    for (bytes, files, count, told) in table {
-        assert_eq!(name(&file, bytes, files, count), told);
+    for (bytes, files, count, messages) in table {
+        assert_eq!(name(&file, bytes, files, count), messages);
     }
     let pattern = Target::Pattern("f-%H%M%S".into());
     assert_eq!(name(&pattern, None, None, 0), "f-225959");
@@ -356,9 +356,9 @@ fn the_last_file_ends_in_time_without_a_packet() {
     let place = Place::new("idle");
     let server = Script::new(vec![Step::Sleep]);
     let words = format!("-G 1 -W 1 -w {}", place.0.join("f").display());
-    let (outcome, _, told) = capture(&words, &server);
+    let (outcome, _, messages) = capture(&words, &server);
     outcome.expect("its time was over");
-    assert!(told.contains("\n0 packets captured\n"), "{told}");
+    assert!(messages.contains("\n0 packets captured\n"), "{messages}");
     assert_eq!(place.listed(), ["f"]);
 }
 
@@ -366,16 +366,17 @@ fn the_last_file_ends_in_time_without_a_packet() {
 fn what_cannot_be_written_is_told() {
     let server = Script::new(vec![Step::Packets(vec![packet()])]);
     let (outcome, _, _) = capture("-w /nonexistent/f -c 1", &server);
-    let told = outcome.unwrap_err().to_string();
+    let messages = outcome.unwrap_err().to_string();
     assert_eq!(
-        told,
+        messages,
         "cannot write the capture /nonexistent/f: No such file or directory (os error 2); name a file that you may \
          write with -w"
     );
     let (outcome, _, _) = capture("-w /dev/full -c 1", &server);
-    let told = outcome.unwrap_err().to_string();
+    let messages = outcome.unwrap_err().to_string();
     assert!(
-        told.starts_with("cannot write the capture /dev/full any more, after 0 packets: No space")
+        messages
+            .starts_with("cannot write the capture /dev/full any more, after 0 packets: No space")
     );
 }
 
@@ -391,8 +392,8 @@ fn a_wrong_request_leaves_the_file_alone() {
     ];
     for (words, said) in table {
         let server = Script::new(Vec::new());
-        let (outcome, _, told) = capture(&format!("-w {} {words}", file.display()), &server);
-        assert_eq!((outcome.unwrap_err().to_string().as_str(), told.as_str()), (said, ""));
+        let (outcome, _, messages) = capture(&format!("-w {} {words}", file.display()), &server);
+        assert_eq!((outcome.unwrap_err().to_string().as_str(), messages.as_str()), (said, ""));
         assert_eq!(fs::read_to_string(&file).unwrap(), "yesterday");
     }
 }
@@ -412,8 +413,8 @@ fn faults_of_the_command_line_say_what_to_do() {
         ),
         ("-W 5 -w f", "-W counts files, but only one is written: add -G SECONDS or -C MILLIONS"),
     ];
-    for (words, told) in table {
-        assert_eq!(parse(words).unwrap().target().unwrap_err().to_string(), told, "{words}");
+    for (words, messages) in table {
+        assert_eq!(parse(words).unwrap().target().unwrap_err().to_string(), messages, "{words}");
     }
     let error = parse("-G 5 -w f-%!").unwrap().target().unwrap_err().to_string();
     assert!(
@@ -471,7 +472,7 @@ fn wireshark_is_told_of_ports_and_options() {
     let filter = "--extcap-interface manylane-wan --extcap-capture-filter ";
     assert_eq!(extcap(&format!("{filter} udp"), &server).unwrap(), "");
     assert!(extcap(&format!("{filter} udpp"), &server).unwrap().contains("syntax error"));
-    for (words, told) in [
+    for (words, messages) in [
         (
             "--capture --fifo f",
             "--capture is for Wireshark, and needs --extcap-interface: add it, or leave --capture out",
@@ -485,7 +486,7 @@ fn wireshark_is_told_of_ports_and_options() {
             "`eth0` is no interface of ours: --extcap-interfaces lists them",
         ),
     ] {
-        assert_eq!(extcap(words, &server).unwrap_err().to_string(), told);
+        assert_eq!(extcap(words, &server).unwrap_err().to_string(), messages);
     }
 }
 

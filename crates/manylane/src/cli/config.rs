@@ -136,9 +136,9 @@ fn set(options: &SetOptions) -> ExitCode {
 fn show(ask: &AskOptions) -> ExitCode {
     let client = ask.client();
     if ask.json {
-        return told(client.ask_text("/v1/config").map(|json| json + "\n"));
+        return print_answer(client.ask_text("/v1/config").map(|json| json + "\n"));
     }
-    told(client.ask::<ConfigStatus>("/v1/config").map(|status| status.text))
+    print_answer(client.ask::<ConfigStatus>("/v1/config").map(|status| status.text))
 }
 
 fn diff(file: Option<&PathBuf>, ask: &AskOptions) -> ExitCode {
@@ -154,9 +154,9 @@ fn diff(file: Option<&PathBuf>, ask: &AskOptions) -> ExitCode {
         Err(error) => return done::<()>(Err(error)),
     };
     if ask.json {
-        return told(client.post_text("/v1/config/diff", &request).map(|json| json + "\n"));
+        return print_answer(client.post_text("/v1/config/diff", &request).map(|json| json + "\n"));
     }
-    told(
+    print_answer(
         client
             .post::<Vec<ConfigChange>>("/v1/config/diff", &request)
             .map(|changes| listed(&changes)),
@@ -170,9 +170,11 @@ fn apply(file: &PathBuf, within: Option<Duration>, ask: &AskOptions) -> ExitCode
     };
     let client = ask.patient_client();
     if ask.json {
-        return told(client.post_text("/v1/config/apply", &request).map(|json| json + "\n"));
+        return print_answer(
+            client.post_text("/v1/config/apply", &request).map(|json| json + "\n"),
+        );
     }
-    told(client.post::<ConfigApplied>("/v1/config/apply", &request).map(|applied| {
+    print_answer(client.post::<ConfigApplied>("/v1/config/apply", &request).map(|applied| {
         let mut text = listed(&applied.changes);
         match applied.confirm_within_s {
             Some(seconds) => {
@@ -194,7 +196,7 @@ fn apply(file: &PathBuf, within: Option<Duration>, ask: &AskOptions) -> ExitCode
 /// A change without a body.
 fn after(ask: &AskOptions, what: &str, said: &str) -> ExitCode {
     let answer = ask.patient_client().post_text(&format!("/v1/config/{what}"), &());
-    told(answer.map(|json| if ask.json { json + "\n" } else { format!("{said}\n") }))
+    print_answer(answer.map(|json| if ask.json { json + "\n" } else { format!("{said}\n") }))
 }
 
 fn write(file: Option<&PathBuf>, ask: &AskOptions) -> ExitCode {
@@ -317,7 +319,7 @@ fn listed(changes: &[ConfigChange]) -> String {
     text
 }
 
-fn told(text: Result<String, ClientError>) -> ExitCode {
+fn print_answer(text: Result<String, ClientError>) -> ExitCode {
     match text {
         Ok(text) => print(&text),
         Err(error) => done::<()>(Err(error)),

@@ -50,7 +50,7 @@ impl Thread {
         }
         self.mirror.tables_mut().set_multipath(multipath());
         self.ports.write(&mut self.mirror, self.tiers.driver());
-        self.guard.judged(changes);
+        self.guard.mark_judged(changes);
         self.stamp();
         (self.todo.attach, self.todo.log) = (Some(0), true);
         self.attach_next();

@@ -82,7 +82,7 @@ impl SocketManager {
                 Some(order) => order,
                 None => orders.recv().unwrap_or(Order::End),
             };
-            let told = match order {
+            let report = match order {
                 Order::Open { port, name, index, lasting } => {
                     match self.open(port, &name, index, lasting) {
                         Ok(how) => Report::Opened { port, index, how },
@@ -96,7 +96,7 @@ impl SocketManager {
                 Order::End => return self.end(orders),
             };
             // The receiver is gone only when the process ends.
-            let _ = self.reports.send(told);
+            let _ = self.reports.send(report);
             self.context.doorbell.wake();
         }
     }

@@ -7,7 +7,7 @@ use super::world::{WORKS, added, hop, ip, link, neighbour, route};
 use super::{Leads, apply_event, bed, leads_at, ports, to, via, written};
 use crate::mirror::{Bounds, Dump, Limits, Mirror};
 
-fn settle(mirror: &mut Mirror<Fake>) {
+fn catch_up(mirror: &mut Mirror<Fake>) {
     for turn in 0..1000 {
         let pending = mirror.apply(turn, 7).pending;
         mirror.writer.check();
@@ -43,7 +43,7 @@ fn without_an_id_a_slot_or_a_group_a_prefix_is_the_kernels_until_there_is_one() 
     for third in 1..=6 {
         apply_event(&mut mirror, added(by(third, &[third])));
     }
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     let kernels = |mirror: &Mirror<Fake>| {
         written(mirror).values().filter(|leads| **leads == Leads::To("kernel")).count()
     };
@@ -53,26 +53,26 @@ fn without_an_id_a_slot_or_a_group_a_prefix_is_the_kernels_until_there_is_one() 
     for third in 1..=3 {
         apply_event(&mut mirror, Event::RouteGone(by(third, &[third])));
     }
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!((kernels(&mirror), mirror.status(0).starved), (0, 0));
 
     // Three slots are in use; a group of three needs more than are left.
     apply_event(&mut mirror, added(by(7, &[1, 2, 3])));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.18.7.0/24"), to("kernel"));
     assert_eq!(mirror.status(0).starved, 1);
     apply_event(&mut mirror, Event::RouteGone(by(4, &[4])));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     let three = [(1, "10.1.1.1", true), (1, "10.1.1.2", true), (1, "10.1.1.3", true)];
     assert_eq!(leads_at(&mirror, "198.18.7.0/24"), via(&three));
     apply_event(&mut mirror, Event::RouteGone(by(5, &[5])));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     // A second group.
     apply_event(&mut mirror, added(by(8, &[1, 2])));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.18.8.0/24"), to("kernel"));
     apply_event(&mut mirror, Event::RouteGone(by(7, &[1, 2, 3])));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.18.8.0/24"), via(&three[..2]));
     assert_eq!(mirror.status(0).starved, 0);
 }
@@ -85,15 +85,15 @@ fn a_prefix_that_does_not_fit_is_no_secret() {
     for third in 1..=4 {
         apply_event(&mut mirror, added(by(third, &[1])));
     }
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert!(!mirror.is_whole());
     assert_eq!(mirror.status(0).refused, 2);
     assert_eq!(mirror.diff_written().len(), 2);
     apply_event(&mut mirror, Event::RouteGone(by(1, &[1])));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(mirror.status(0).refused, 1);
     apply_event(&mut mirror, Event::RouteGone(by(4, &[1])));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert!(mirror.is_whole());
     assert_eq!(mirror.diff_written(), Vec::<String>::new());
 }
@@ -105,7 +105,7 @@ fn a_load_that_does_not_fit_is_written_as_far_as_it_does() {
     let mut dump = Dump::new(Limits::default());
     dump.extend((1..=4).map(|third| by(third, &[1])));
     mirror.load(dump);
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!((mirror.writer.routes.len(), mirror.status(0).refused), (4, 2));
 }
 
@@ -133,7 +133,7 @@ fn stale_neighbours_are_asked_for_in_turn() {
     for host in 1..=100 {
         apply_event(&mut mirror, Event::Neighbour(neighbour(1, [10, 1, 1, host].into(), 4)));
     }
-    super::settle(&mut mirror);
+    super::catch_up(&mut mirror);
     let mut asked: Vec<_> = mirror.to_confirm(second).collect();
     assert_eq!(asked.len(), 64);
     assert_eq!(mirror.to_confirm(second + 1).count(), 0);

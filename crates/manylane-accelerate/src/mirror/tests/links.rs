@@ -7,7 +7,7 @@ use super::model::dump_of;
 use super::world::{
     WORKS, added, address, group, hop, ip, link, netconf, object, replaced, route, router,
 };
-use super::{apply_event, bed, leads_at, settle, to, via};
+use super::{apply_event, bed, catch_up, leads_at, to, via};
 use crate::mirror::PortFacts;
 use crate::mirror::constants::{HOP_DEAD, UP};
 
@@ -21,13 +21,13 @@ fn a_link_that_goes_down_takes_its_routes_along() {
         let mut mirror = bed();
         let gateway = router(family, 1, 1);
         apply_event(&mut mirror, added(route(far, vec![hop(1, Some(gateway))])));
-        settle(&mut mirror);
+        catch_up(&mut mirror);
         assert_eq!(leads_at(&mirror, far), via(&[(1, &gateway.to_string(), true)]));
 
         apply_event(&mut mirror, Event::Link(link(1, 0)));
         mirror.apply(0, 0);
         assert_eq!(leads_at(&mirror, far), via(&[(1, &gateway.to_string(), false)]));
-        settle(&mut mirror);
+        catch_up(&mut mirror);
         assert_eq!(leads_at(&mirror, far), None);
         assert!(mirror.take_unconfirmed());
     }
@@ -40,11 +40,11 @@ fn a_way_that_lives_again_just_before_a_dump_is_sent_by() {
     let (one, two) = (router(Family::V4, 1, 1), router(Family::V4, 2, 1));
     let dead = Hop { flags: HOP_DEAD, ..hop(1, Some(one)) };
     apply_event(&mut mirror, added(route(FAR[0], vec![dead, hop(2, Some(two))])));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     apply_event(&mut mirror, Event::Address(address(1, router(Family::V4, 1, 253))));
     let dump = dump_of(&mirror.kernel);
     mirror.resync(dump, &mut || {});
-    settle(&mut mirror); // Looks whether all is written.
+    catch_up(&mut mirror); // Looks whether all is written.
     let members = [(1, &*one.to_string(), true), (2, &*two.to_string(), true)];
     assert_eq!(leads_at(&mirror, FAR[0]), via(&members));
 }
@@ -56,21 +56,21 @@ fn a_dead_members_flows_go_to_the_others_and_return() {
         let (one, two) = (router(family, 1, 1), router(family, 2, 1));
         let hops = vec![hop(1, Some(one)), hop(2, Some(two))];
         apply_event(&mut mirror, added(route(far, hops)));
-        settle(&mut mirror);
+        catch_up(&mut mirror);
         let both = |works| via(&[(1, &one.to_string(), works), (2, &two.to_string(), true)]);
         assert_eq!(leads_at(&mirror, far), both(true));
         for flags in [0, UP] {
             apply_event(&mut mirror, Event::Link(link(1, flags)));
-            settle(&mut mirror);
+            catch_up(&mut mirror);
             assert_eq!(leads_at(&mirror, far), both(false));
             apply_event(&mut mirror, Event::Link(link(1, WORKS)));
-            settle(&mut mirror);
+            catch_up(&mut mirror);
             assert_eq!(leads_at(&mirror, far), both(true));
         }
         // The second takes the route along: no way is left.
         apply_event(&mut mirror, Event::Link(link(1, 0)));
         apply_event(&mut mirror, Event::Link(link(2, 0)));
-        settle(&mut mirror);
+        catch_up(&mut mirror);
         assert_eq!(leads_at(&mirror, far), None);
     }
 }
@@ -86,15 +86,15 @@ fn without_a_carrier_a_route_is_left_out_where_that_is_set() {
         second.priority = 100;
         apply_event(&mut mirror, added(second));
         apply_event(&mut mirror, Event::Link(link(1, UP)));
-        settle(&mut mirror);
+        catch_up(&mut mirror);
         assert_eq!(leads_at(&mirror, far), via(&[(1, &gateway.to_string(), false)]));
 
         apply_event(&mut mirror, Event::Netconf(netconf(1, family, true)));
-        settle(&mut mirror);
+        catch_up(&mut mirror);
         let other = via(&[(2, &router(family, 2, 1).to_string(), true)]);
         assert_eq!(leads_at(&mirror, far), other);
         apply_event(&mut mirror, Event::Link(link(1, WORKS)));
-        settle(&mut mirror);
+        catch_up(&mut mirror);
         assert_eq!(leads_at(&mirror, far), via(&[(1, &gateway.to_string(), true)]));
     }
 }
@@ -116,19 +116,19 @@ fn next_hop_objects_go_with_the_carrier_and_their_routes_with_them() {
         apply_event(&mut mirror, by(far, 3));
         let default = if family == Family::V4 { "0.0.0.0/0" } else { "::/0" };
         apply_event(&mut mirror, by(default, 1));
-        settle(&mut mirror);
+        catch_up(&mut mirror);
         let (one, two) = (one.to_string(), two.to_string());
         assert_eq!(leads_at(&mirror, far), via(&[(1, &one, true), (2, &two, true)]));
 
         apply_event(&mut mirror, Event::Link(link(1, UP)));
-        settle(&mut mirror);
+        catch_up(&mut mirror);
         assert_eq!(leads_at(&mirror, far), via(&[(2, &two, true)]));
         assert_eq!(leads_at(&mirror, default), to("none"));
         apply_event(&mut mirror, Event::Link(link(1, WORKS)));
-        settle(&mut mirror);
+        catch_up(&mut mirror);
         assert_eq!(leads_at(&mirror, far), via(&[(2, &two, true)]), "objects do not return");
         apply_event(&mut mirror, Event::Link(link(2, 0)));
-        settle(&mut mirror);
+        catch_up(&mut mirror);
         assert_eq!(leads_at(&mirror, far), None);
         assert_eq!(mirror.kernel().next_hops().count(), 0);
     }
@@ -142,7 +142,7 @@ fn a_device_that_is_gone_takes_ipv4_routes_along_and_leaves_ipv6_siblings() {
         apply_event(&mut mirror, added(route(far, hops.to_vec())));
     }
     apply_event(&mut mirror, Event::LinkGone(1));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, FAR[0]), None);
     assert_eq!(leads_at(&mirror, FAR[1]), via(&[(2, "2001:db8:2::1", true)]));
     assert!(mirror.kernel().neighbours().all(|neighbour| neighbour.link != 1));
@@ -159,16 +159,16 @@ fn with_its_last_address_ipv4_goes_from_a_link() {
     );
     apply_event(&mut mirror, Event::Address(address(1, ip("10.1.1.253"))));
     apply_event(&mut mirror, Event::AddressGone(address(1, ip("10.1.1.254"))));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, FAR[0]), via(&[(1, "10.1.1.1", true)]), "one is left");
 
     apply_event(&mut mirror, Event::AddressGone(address(1, ip("10.1.1.253"))));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, FAR[0]), None);
     let both = |works| via(&[(1, "10.1.1.1", works), (2, "10.1.2.1", true)]);
     assert_eq!(leads_at(&mirror, "198.51.100.0/24"), both(false));
     apply_event(&mut mirror, Event::Address(address(1, ip("10.1.1.253"))));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.51.100.0/24"), both(true));
 }
 
@@ -199,10 +199,10 @@ fn routes_of_scope_host_stay_while_their_device_is_down() {
     (local.table, local.kind, local.scope) = (255, 2, 254);
     apply_event(&mut mirror, added(local));
     apply_event(&mut mirror, Event::Link(link(1, 0)));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, "10.1.1.254/32"), to("local"));
     apply_event(&mut mirror, Event::AddressGone(address(1, ip("10.1.1.254"))));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, "10.1.1.254/32"), None);
 }
 
@@ -216,7 +216,7 @@ fn a_next_hop_objects_replacement_is_one_word() {
         route.next_hop = Some(7);
         apply_event(&mut mirror, added(route));
     }
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     let edits = mirror.writer.edits;
     apply_event(&mut mirror, Event::NextHop(object(7, Via(hop(2, Some(ip("10.1.2.1")))))));
     // The flood of routes that comes with it says nothing new.
@@ -225,7 +225,7 @@ fn a_next_hop_objects_replacement_is_one_word() {
         route.next_hop = Some(7);
         assert!(!apply_event(&mut mirror, replaced(route)));
     }
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(mirror.writer.edits, edits + 1, "the neighbour's slot was there already");
     assert_eq!(leads_at(&mirror, "198.18.77.0/24"), via(&[(2, "10.1.2.1", true)]));
 }
@@ -240,10 +240,10 @@ fn a_default_route_that_goes_and_comes_is_one_word_each_time() {
         let edits = mirror.writer.edits;
         apply_event(&mut mirror, added(routed.clone()));
         assert_eq!(mirror.changes.len(), 1, "no neighbour is looked at");
-        settle(&mut mirror);
+        catch_up(&mut mirror);
         assert_eq!(leads_at(&mirror, default), via(&[(1, &gateway.to_string(), true)]));
         apply_event(&mut mirror, Event::RouteGone(routed));
-        settle(&mut mirror);
+        catch_up(&mut mirror);
         assert_eq!(leads_at(&mirror, default), to("none"));
         assert_eq!(mirror.writer.edits, edits + 2);
     }

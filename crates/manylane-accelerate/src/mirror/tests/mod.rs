@@ -121,7 +121,7 @@ pub fn bed() -> Mirror<Fake> {
             }
         }
     }
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     mirror
 }
 
@@ -144,7 +144,7 @@ pub fn apply_event(mirror: &mut Mirror<Fake>, event: Event) -> bool {
 }
 
 /// Writes everything, however often the writer waits.
-pub fn settle(mirror: &mut Mirror<Fake>) {
+pub fn catch_up(mirror: &mut Mirror<Fake>) {
     for turn in 0..1000 {
         let applied = mirror.apply(turn, 3);
         mirror.writer.check();

@@ -12,7 +12,7 @@ use super::super::kernel::Kernel;
 use super::super::routes::{Key, Routes};
 use super::super::{Dump, Limits, Mirror, RouteAttributes};
 use super::fake::Fake;
-use super::{Leads, settle, written, written_policy};
+use super::{Leads, catch_up, written, written_policy};
 
 /// A dump that says what a model says.
 pub fn dump_of(kernel: &Kernel) -> Dump {
@@ -37,7 +37,7 @@ pub fn scratch(mirror: &Mirror<Fake>) -> Mirror<Fake> {
     let ports: Vec<_> = (0..16).filter_map(|link| mirror.ports.of(link)).collect();
     other.set_ports(&ports);
     other.load(dump_of(&mirror.kernel));
-    settle(&mut other);
+    catch_up(&mut other);
     other
 }
 

@@ -9,7 +9,7 @@ use super::fake::Fake;
 use super::model::{self, addresses, check_against_scratch, dump_of, kernels_choice, look_up};
 use super::rules::check_packets;
 use super::world::{self, WORKS, router};
-use super::{Leads, ports, settle, written};
+use super::{Leads, catch_up, ports, written};
 use crate::mirror::constants::{LOWER_UP, RUNNING, UP};
 use crate::mirror::{Limits, Mirror, RouteAttributes};
 
@@ -347,7 +347,7 @@ fn whatever_happens_the_tables_say_what_the_model_says() {
         let mut mirror = Mirror::new(Fake::new(), Limits::default());
         mirror.set_ports(&ports(3));
         run(&mut mirror, &steps);
-        settle(&mut mirror);
+        catch_up(&mut mirror);
         check_exits(&mirror);
         check_lookups(&mirror);
         check_against_scratch(&mut mirror);
@@ -365,7 +365,7 @@ fn whatever_rules_there_are_a_packet_goes_by_the_table_that_the_kernel_reads() {
             }
         }
         run(&mut mirror, &steps);
-        settle(&mut mirror);
+        catch_up(&mut mirror);
         check_exits(&mirror);
         check_packets(&mirror);
         check_against_scratch(&mut mirror);

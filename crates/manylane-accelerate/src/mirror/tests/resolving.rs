@@ -3,7 +3,7 @@
 use manylane_io::netlink::kernel::{Event, NextHopKind};
 
 use super::world::{added, group, hop, ip, neighbour, object, replaced, route};
-use super::{Leads, apply_event, bed, leads_at, ports, settle, to, via};
+use super::{Leads, apply_event, bed, catch_up, leads_at, ports, to, via};
 use crate::mirror::constants::{TABLE_DEFAULT, TABLE_LOCAL};
 
 #[test]
@@ -25,10 +25,10 @@ fn kinds_without_a_way_are_themselves() {
             let mut route = route(prefix, Vec::new());
             route.kind = kind;
             apply_event(&mut mirror, added(route.clone()));
-            settle(&mut mirror);
+            catch_up(&mut mirror);
             assert_eq!(leads_at(&mirror, prefix), to(what), "type {kind}");
             apply_event(&mut mirror, Event::RouteGone(route));
-            settle(&mut mirror);
+            catch_up(&mut mirror);
             assert_eq!(leads_at(&mirror, prefix), None);
         }
     }
@@ -59,7 +59,7 @@ fn what_the_program_cannot_do_is_the_kernels() {
     let mut from = route("2001:db8:f::/48", vec![hop(1, Some(ip("2001:db8:1::1")))]);
     from.source = Some((ip("2001:db8:e::"), 48));
     apply_event(&mut mirror, added(from));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     for third in 100..=107 {
         let prefix = format!("198.51.{third}.0/24");
         assert_eq!(leads_at(&mirror, &prefix), to("kernel"), "{prefix}");
@@ -79,21 +79,21 @@ fn the_lowest_metric_wins_and_then_the_first() {
     let appended = |route| Event::Route { route, is_replaced: false, is_appended: true };
     apply_event(&mut mirror, added(by(1, 20)));
     apply_event(&mut mirror, added(by(2, 10)));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.51.100.0/24"), via(&[(2, "10.1.2.1", true)]));
     apply_event(&mut mirror, appended(by(3, 10)));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.51.100.0/24"), via(&[(2, "10.1.2.1", true)]));
     // In front, as `ip route prepend` does.
     apply_event(&mut mirror, added(by(1, 10)));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.51.100.0/24"), via(&[(1, "10.1.1.1", true)]));
     apply_event(&mut mirror, Event::RouteGone(by(1, 10)));
     apply_event(&mut mirror, Event::RouteGone(by(2, 10)));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.51.100.0/24"), via(&[(3, "10.1.3.1", true)]));
     apply_event(&mut mirror, Event::RouteGone(by(3, 10)));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.51.100.0/24"), via(&[(1, "10.1.1.1", true)]));
 }
 
@@ -103,7 +103,7 @@ fn default_routes_of_one_metric_are_the_kernels() {
     let mut mirror = bed();
     apply_event(&mut mirror, added(route("0.0.0.0/0", vec![hop(1, Some(ip("10.1.1.1")))])));
     apply_event(&mut mirror, added(route("0.0.0.0/0", vec![hop(2, Some(ip("10.1.2.1")))])));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, "0.0.0.0/0"), to("kernel"));
 }
 
@@ -117,20 +117,20 @@ fn ipv6_routes_by_routers_join_and_leave_one_another() {
     apply_event(&mut mirror, added(route(prefix, vec![one])));
     // The message about the second has both.
     apply_event(&mut mirror, added(route(prefix, vec![two, one])));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, prefix), both);
     assert!(
         !apply_event(&mut mirror, added(route(prefix, vec![one, two]))),
         "the order says nothing"
     );
     apply_event(&mut mirror, Event::RouteGone(route(prefix, vec![one])));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, prefix), via(&[(2, "2001:db8:2::1", true)]));
     apply_event(&mut mirror, replaced(route(prefix, vec![one, two])));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, prefix), both);
     apply_event(&mut mirror, Event::RouteGone(route(prefix, vec![one, two])));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, prefix), None);
 }
 
@@ -147,24 +147,24 @@ fn neighbours_have_routes_where_their_network_leads_to_them() {
         // A longer prefix that leads elsewhere hides the network.
         let elsewhere = route(cover, vec![hop(2, Some(ip(other)))]);
         apply_event(&mut mirror, added(elsewhere.clone()));
-        settle(&mut mirror);
+        catch_up(&mut mirror);
         assert_eq!(leads_at(&mirror, host), None);
         apply_event(&mut mirror, Event::RouteGone(elsewhere));
-        settle(&mut mirror);
+        catch_up(&mut mirror);
         assert_eq!(leads_at(&mirror, host), own);
         // The neighbour does not answer any more: packets to it are the kernel's.
         apply_event(&mut mirror, Event::Neighbour(neighbour(1, address, 0x20)));
-        settle(&mut mirror);
+        catch_up(&mut mirror);
         assert_eq!(leads_at(&mirror, host), None);
         // On another link than its network's.
         apply_event(&mut mirror, Event::Neighbour(neighbour(3, address, 2)));
-        settle(&mut mirror);
+        catch_up(&mut mirror);
         assert_eq!(leads_at(&mirror, host), None);
         apply_event(&mut mirror, Event::Neighbour(neighbour(1, address, 4)));
-        settle(&mut mirror);
+        catch_up(&mut mirror);
         assert_eq!(leads_at(&mirror, host), own);
         mirror.set_ports(&ports(0));
-        settle(&mut mirror);
+        catch_up(&mut mirror);
         assert_eq!(leads_at(&mirror, host), None, "it is on no port");
     }
 }
@@ -178,16 +178,16 @@ fn neighbours_follow_an_object_that_becomes_their_network() {
     let mut network = route("203.0.113.0/24", Vec::new());
     network.next_hop = Some(1);
     apply_event(&mut mirror, added(network.clone()));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, "203.0.113.0/24"), Some(Leads::Port(1)));
     assert_eq!(leads_at(&mirror, "203.0.113.5/32"), via(&[(1, "203.0.113.5", true)]));
     let elsewhere = NextHopKind::Via(hop(2, Some(ip("10.1.2.1"))));
     apply_event(&mut mirror, Event::NextHop(object(1, elsewhere)));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, "203.0.113.5/32"), None);
     apply_event(&mut mirror, Event::RouteGone(network));
     apply_event(&mut mirror, added(route("0.0.0.0/0", vec![hop(1, None)])));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, "203.0.113.5/32"), via(&[(1, "203.0.113.5", true)]));
 }
 
@@ -197,35 +197,35 @@ fn the_local_table_is_read_first() {
     let far = |prefix| route(prefix, vec![hop(1, Some(ip("10.1.1.1")))]);
     apply_event(&mut mirror, added(far("198.51.100.7/32")));
     apply_event(&mut mirror, added(far("198.51.100.64/26")));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     let mut local = route("198.51.100.7/32", vec![hop(9, None)]);
     (local.table, local.kind) = (TABLE_LOCAL, 2);
     apply_event(&mut mirror, added(local.clone()));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.51.100.7/32"), to("local"));
     // What lies in a prefix of it is hidden from the later ones; or not: the kernel's, by what local says.
     let mut wide = route("198.51.100.0/24", vec![hop(9, None)]);
     (wide.table, wide.kind) = (TABLE_LOCAL, 2);
     apply_event(&mut mirror, added(wide.clone()));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.51.100.64/26"), to("local"));
     apply_event(&mut mirror, Event::RouteGone(wide));
     apply_event(&mut mirror, Event::RouteGone(local));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.51.100.64/26"), via(&[(1, "10.1.1.1", true)]));
     assert_eq!(leads_at(&mirror, "198.51.100.7/32"), via(&[(1, "10.1.1.1", true)]));
     // The default table, last of all.
     let mut last = far("198.51.100.128/25");
     last.table = TABLE_DEFAULT;
     apply_event(&mut mirror, added(last));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.51.100.128/25"), via(&[(1, "10.1.1.1", true)]));
     apply_event(&mut mirror, added(far("198.51.0.0/16")));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.51.100.128/25"), to("kernel"));
     let mut elsewhere = far("203.0.113.0/24");
     elsewhere.table = 100;
     apply_event(&mut mirror, added(elsewhere));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(leads_at(&mirror, "203.0.113.0/24"), None, "no rule reads it");
 }

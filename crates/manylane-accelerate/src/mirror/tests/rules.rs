@@ -10,7 +10,7 @@ use super::fake::Fake;
 use super::model::{addresses, is_ours, look_up, tables_choice};
 use super::random::check_choice;
 use super::world::{self, added, hop, ip, replaced, route, rule};
-use super::{Leads, apply_event, bed, leads, settle, to, via, written, written_policy};
+use super::{Leads, apply_event, bed, catch_up, leads, to, via, written, written_policy};
 use crate::mirror::{Kernel, Mirror, Question, RouteAttributes};
 
 /// A packet, as rules see it.
@@ -144,7 +144,7 @@ fn usual() -> Mirror<Fake> {
             apply_event(&mut mirror, Event::Rule(rule(family, priority, table)));
         }
     }
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     mirror
 }
 
@@ -169,7 +169,7 @@ fn a_rule_leads_some_to_another_table() {
         let from = Some((ip(from), if from.contains(':') { 48 } else { 16 }));
         apply_event(&mut mirror, Event::Rule(Rule { from, ..rule(family, 50, 100) }));
     }
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(destination(&mirror, "10.8.0.1", "198.51.100.1"), via(&[(1, "10.1.1.1", true)]));
     assert_eq!(destination(&mirror, "10.9.0.1", "198.51.100.1"), via(&[(2, "10.1.2.1", true)]));
     let router = |link: u32| world::router(Family::V6, link, 1).to_string();
@@ -181,11 +181,11 @@ fn a_rule_leads_some_to_another_table() {
     assert_eq!((status.refused_rules.len(), status.kernel_rules.len()), (0, 0));
     // Its route is another; the rule is gone, and with it the table.
     apply_event(&mut mirror, replaced(far(100, "0.0.0.0/0", 3)));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(destination(&mirror, "10.9.0.1", "198.51.100.1"), via(&[(3, "10.1.3.1", true)]));
     let from = Some((ip("10.9.0.0"), 16));
     apply_event(&mut mirror, Event::RuleGone(Rule { from, ..rule(Family::V4, 50, 100) }));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!((mirror.writer.rules[0].len(), mirror.writer.tables.len()), (0, 1));
     assert_eq!(destination(&mirror, "10.9.0.1", "198.51.100.1"), via(&[(1, "10.1.1.1", true)]));
 }
@@ -195,15 +195,15 @@ fn a_neighbour_is_reached_by_a_further_tables_network() {
     let mut mirror = usual();
     apply_event(&mut mirror, Event::Rule(rule(Family::V4, 50, 100)));
     apply_event(&mut mirror, added(Route { table: 100, ..super::connected(Family::V4, 2) }));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(destination(&mirror, "10.9.0.1", "10.1.2.1"), via(&[(2, "10.1.2.1", true)]));
     assert_eq!(destination(&mirror, "10.9.0.1", "10.1.2.7"), Some(Leads::Port(2)));
     let known = world::neighbour(2, ip("10.1.2.7"), 2);
     apply_event(&mut mirror, Event::Neighbour(known.clone()));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(destination(&mirror, "10.9.0.1", "10.1.2.7"), via(&[(2, "10.1.2.7", true)]));
     apply_event(&mut mirror, Event::NeighbourGone(known));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(destination(&mirror, "10.9.0.1", "10.1.2.7"), Some(Leads::Port(2)));
 }
 
@@ -217,7 +217,7 @@ fn what_only_the_kernel_can_ask_is_its_for_whom_it_may_concern() {
         Event::Rule(Rule { from, others: vec!["mark"], ..rule(Family::V4, 50, 100) }),
     );
     apply_event(&mut mirror, Event::Rule(Rule { action: 7, to: from, ..rule(Family::V4, 60, 0) }));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(destination(&mirror, "10.8.0.1", "198.51.100.1"), via(&[(1, "10.1.1.1", true)]));
     assert_eq!(destination(&mirror, "10.9.0.1", "198.51.100.1"), to("kernel"));
     assert_eq!(destination(&mirror, "10.8.0.1", "10.9.2.2"), to("nowhere"));
@@ -240,7 +240,7 @@ fn what_only_the_kernel_can_ask_is_its_for_whom_it_may_concern() {
         &mut mirror,
         Event::Rule(Rule { from, flags: 2, others: vec!["user"], ..rule(Family::V4, 40, 100) }),
     );
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(destination(&mirror, "10.8.0.1", "198.51.100.1"), to("kernel"));
 }
 
@@ -257,10 +257,10 @@ fn rules_that_differ_in_what_only_the_kernel_asks_are_two() {
     apply_event(&mut mirror, Event::Rule(by_port(53)));
     apply_event(&mut mirror, Event::Rule(by_port(80)));
     apply_event(&mut mirror, Event::RuleGone(by_port(53)));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(destination(&mirror, "10.9.0.1", "198.51.100.1"), to("kernel"));
     apply_event(&mut mirror, Event::RuleGone(by_port(80)));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(destination(&mirror, "10.9.0.1", "198.51.100.1"), via(&[(1, "10.1.1.1", true)]));
 }
 
@@ -272,11 +272,11 @@ fn the_table_default_is_no_part_of_main() {
     let from = Some((ip("10.9.0.0"), 16));
     apply_event(&mut mirror, Event::Rule(Rule { from, ..rule(Family::V4, 50, 254) }));
     apply_event(&mut mirror, Event::Rule(Rule { action: 8, from, ..rule(Family::V4, 60, 0) }));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(destination(&mirror, "10.9.0.1", "198.51.100.1"), via(&[(1, "10.1.1.1", true)]));
     assert_eq!(destination(&mirror, "10.9.0.1", "203.0.113.1"), to("nowhere"));
     apply_event(&mut mirror, added(far(253, "203.0.113.0/24", 2)));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(destination(&mirror, "10.8.0.1", "203.0.113.1"), via(&[(2, "10.1.2.1", true)]));
     assert_eq!(destination(&mirror, "10.9.0.1", "203.0.113.1"), to("kernel"));
 }
@@ -286,17 +286,17 @@ fn a_device_gives_its_name_to_another() {
     let mut mirror = usual();
     let iif = Some("uplink".to_owned());
     apply_event(&mut mirror, Event::Rule(Rule { iif, action: 6, ..rule(Family::V4, 50, 0) }));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     let ingress = |mirror: &Mirror<Fake>| mirror.writer.rules[0][1].ingress;
     assert_eq!(ingress(&mirror), Some(u32::MAX), "nobody has it");
     let mut link = world::link(2, world::WORKS);
     link.name = "uplink".to_owned();
     apply_event(&mut mirror, Event::Link(link.clone()));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(ingress(&mirror), Some(2));
     link.name = "eth2".to_owned();
     apply_event(&mut mirror, Event::Link(link));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(ingress(&mirror), Some(u32::MAX));
 }
 
@@ -307,7 +307,7 @@ fn rules_that_cannot_be_followed_are_refused_and_named() {
         &mut mirror,
         Event::Rule(Rule { others: vec!["l3mdev"], ..rule(Family::V4, 1000, 0) }),
     );
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!((mirror.refused_rules(), mirror.writer.rules[0].len()), (vec![], 0), "no VRF");
     // Local is not the first.
     apply_event(&mut mirror, Event::RuleGone(rule(Family::V4, 0, 255)));
@@ -315,7 +315,7 @@ fn rules_that_cannot_be_followed_are_refused_and_named() {
         mirror.refused_rules().into_iter().map(|refused| refused.what).collect()
     };
     assert!(said(&mirror)[0].ends_with("table local: ip -4 rule 32766: from all lookup main"));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(mirror.writer.rules[0], [Written::all(Action::Kernel)]);
     apply_event(&mut mirror, Event::Rule(rule(Family::V4, 0, 255)));
     // No rule reads main for all.
@@ -328,7 +328,7 @@ fn rules_that_cannot_be_followed_are_refused_and_named() {
         let from = Some((world::router(Family::V4, number, 0), 24));
         apply_event(&mut mirror, Event::Rule(Rule { from, ..rule(Family::V4, 100, 7) }));
     }
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!((said(&mirror).len(), mirror.writer.rules[0].len()), (0, RULES));
     apply_event(&mut mirror, Event::Rule(Rule { tos: 4, ..rule(Family::V4, 100, 7) }));
     assert!(said(&mirror)[0].contains("33 rules; the program holds 32"), "{:?}", said(&mirror));
@@ -342,7 +342,7 @@ fn tables_that_do_not_fit_are_the_kernels() {
         let iif = Some(format!("eth{table}"));
         apply_event(&mut mirror, Event::Rule(Rule { iif, ..rule(Family::V4, 100, 1000 + table) }));
     }
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(mirror.writer.tables.len(), FURTHER_TABLES);
     assert_eq!(mirror.kernel_rules().len(), 1);
     // One that is too large; smaller, it is tried again.
@@ -352,12 +352,12 @@ fn tables_that_do_not_fit_are_the_kernels() {
     for prefix in ["0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.2.0.0/16"] {
         apply_event(&mut mirror, added(far(100, prefix, 2)));
     }
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(destination(&mirror, "10.9.0.1", "10.2.0.1"), to("kernel"));
     assert!(mirror.kernel_rules()[0].ends_with("the table is too large"));
     assert_eq!(mirror.status(0).counts.further_prefixes, 0, "its room is given back");
     apply_event(&mut mirror, Event::RouteGone(far(100, "10.1.0.0/16", 2)));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(destination(&mirror, "10.9.0.1", "10.2.0.1"), via(&[(2, "10.1.2.1", true)]));
     assert_eq!(mirror.kernel_rules(), Vec::<String>::new());
 }
@@ -367,7 +367,7 @@ fn tables_that_do_not_fit_are_the_kernels() {
 fn a_table_that_waits_is_the_kernels() {
     let mut mirror = usual();
     apply_event(&mut mirror, added(far(254, "0.0.0.0/0", 1)));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     apply_event(&mut mirror, added(far(100, "0.0.0.0/0", 1)));
     apply_event(&mut mirror, Event::Rule(rule(Family::V4, 100, 100)));
     // Its one prefix, and its two steps: the table is busy, the list is not.
@@ -375,7 +375,7 @@ fn a_table_that_waits_is_the_kernels() {
     let applied = mirror.apply(0, 100);
     assert!(applied.is_busy && applied.pending > 0, "{applied:?}");
     assert_eq!(destination(&mirror, "10.9.0.1", "198.51.100.1"), to("kernel"));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     assert_eq!(destination(&mirror, "10.9.0.1", "198.51.100.1"), via(&[(1, "10.1.1.1", true)]));
     assert_eq!(written_policy(&mirror).1[&(Family::V4, 100)].len(), 1);
 }

@@ -3,7 +3,7 @@
 use manylane_io::netlink::kernel::{Event, Family};
 
 use super::world::{added, hop, ip, router, rule};
-use super::{apply_event, bed, connected, ports, settle};
+use super::{apply_event, bed, catch_up, connected, ports};
 use crate::mirror::Question;
 
 /// Link 3 is there, its network and routers are known, and it is no port, or one that the gate keeps from sending.
@@ -27,7 +27,7 @@ fn where_the_exit_is_the_kernels_no_neighbour_is_blamed() {
                 added(super::world::route(prefix, vec![hop(3, Some(gateway))])),
             );
         }
-        settle(&mut mirror);
+        catch_up(&mut mirror);
         for destination in [
             // On the link itself, known and unknown; behind a router, known and unknown.
             "10.1.3.1",
@@ -64,7 +64,7 @@ fn tables_protocols_and_scopes_have_names() {
     let mut connected = connected(Family::V4, 1);
     (connected.protocol, connected.scope) = (2, 253);
     apply_event(&mut mirror, added(connected));
-    settle(&mut mirror);
+    catch_up(&mut mirror);
     let destination = ip("10.1.1.1");
     let why = mirror.why(&Question { source: None, destination, ingress: None });
     assert_eq!(why.rule.as_deref(), Some("ip -4 rule 32766: from all lookup main"), "{why:#?}");

@@ -30,7 +30,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::bounds::{Asker, Bound, Limits};
-use super::document::{Sent, Told};
+use super::document::{OperationDoc, Sent};
 
 use format::Format;
 
@@ -66,8 +66,8 @@ pub(super) fn answer<S: ?Sized + Send + Sync + 'static>(write: Write<S>) -> Meth
 const KINDS: &[&str] = &[Format::Text.content_type(), Format::Open.content_type()];
 
 /// What the API's document says of it.
-pub(super) fn told() -> Told {
-    Told {
+pub(super) fn doc() -> OperationDoc {
+    OperationDoc {
         id: "metrics",
         does: "The counters for Prometheus: OpenMetrics 1.0 where `Accept` names it, else the older text format.",
         parameters: &[],

@@ -183,7 +183,7 @@ fn a_busy_or_full_table_refuses_and_stays_as_it_was() {
     assert_eq!((fixture.raw(0x100), fixture.raw(0x105)), (1, 8));
     assert_eq!(fixture.writer.remove(one), Ok(Some(id(1))));
     assert_eq!(fixture.raw(0x100), 8);
-    fixture.settle();
+    fixture.retire_and_reclaim();
     assert_eq!(fixture.writer.words_used(), (4, 8), "the lists of 0.0.2.0/24 and 0.0.3.0/24");
 }
 
@@ -246,7 +246,7 @@ fn a_reader_that_stopped_after_its_first_word_finds_the_old_route() {
 
     // After a turn of the reader all of it is used again.
     let used = fixture.writer.words_used();
-    fixture.settle();
+    fixture.retire_and_reclaim();
     let (groups, ranges) = fixture.writer.words_used();
     assert!(groups < used.0 && ranges < used.1);
 }
@@ -442,7 +442,7 @@ impl Fixture {
     fn patiently<T>(&mut self, edit: impl Fn(&mut Ipv4Writer) -> Result<T, EditError>) -> T {
         match edit(&mut self.writer) {
             Err(EditError::Busy { .. }) => {
-                self.settle();
+                self.retire_and_reclaim();
                 edit(&mut self.writer).expect("the grace period is over")
             }
             answer => answer.expect("the tables are large enough"),
@@ -483,7 +483,7 @@ impl Fixture {
     }
 
     /// Two turns: what was retired during a grace period waits for the next.
-    fn settle(&mut self) {
+    fn retire_and_reclaim(&mut self) {
         for _ in 0..2 {
             self.reader.quiescent();
             self.writer.reclaim();
@@ -495,7 +495,7 @@ impl Fixture {
         for prefix in prefixes {
             self.remove(prefix);
         }
-        self.settle();
+        self.retire_and_reclaim();
         assert_eq!(self.writer.words_used(), (0, 0));
         for slot in 0..self.fib.direct.len() {
             assert_eq!(self.fib.direct.load(slot), 0, "{slot}");

@@ -211,7 +211,7 @@ fn a_busy_or_full_table_refuses_and_stays_as_it_was() {
     assert_eq!((raw(&fixture, 1), raw(&fixture, 5)), (8, 4));
     assert_eq!(fixture.writer.remove(host(5)), Ok(Some(id(4))));
     assert_eq!(raw(&fixture, 5), 8);
-    fixture.settle();
+    fixture.retire_and_reclaim();
     assert_eq!(fixture.writer.words_used(), (0, 2 * LEAF_WORDS), "the two other buckets");
 }
 
@@ -226,7 +226,7 @@ fn a_64_without_host_routes_becomes_plain_in_a_full_table() {
     assert_eq!(fixture.writer.words_used(), (0, 2 * LEAF_WORDS));
     fixture.remove(host);
     fixture.check_around(host);
-    fixture.settle();
+    fixture.retire_and_reclaim();
     assert_eq!(fixture.writer.words_used(), (0, LEAF_WORDS));
     // The boundaries that stayed do no harm to what comes next.
     fixture.insert(containing(0, 0), id(3));
@@ -277,7 +277,7 @@ fn a_reader_that_stopped_on_its_way_finds_the_old_route() {
 
     // After a turn of the reader all of it is used again.
     let (_, used) = fixture.writer.words_used();
-    fixture.settle();
+    fixture.retire_and_reclaim();
     assert!(fixture.writer.words_used().1 < used / 4);
 }
 
@@ -473,7 +473,7 @@ impl Fixture {
     fn patiently<T>(&mut self, edit: impl Fn(&mut Ipv6Writer) -> Result<T, EditError>) -> T {
         match edit(&mut self.writer) {
             Err(EditError::Busy { .. }) => {
-                self.settle();
+                self.retire_and_reclaim();
                 edit(&mut self.writer).expect("the grace period is over")
             }
             answer => answer.expect("the tables are large enough"),
@@ -545,7 +545,7 @@ impl Fixture {
     }
 
     /// Two turns: what was retired during a grace period waits for the next.
-    fn settle(&mut self) {
+    fn retire_and_reclaim(&mut self) {
         for _ in 0..2 {
             self.reader.quiescent();
             self.writer.reclaim();
@@ -557,7 +557,7 @@ impl Fixture {
         for prefix in prefixes {
             self.remove(prefix);
         }
-        self.settle();
+        self.retire_and_reclaim();
         assert_eq!(self.writer.words_used(), (0, 0));
         for bucket in 0..DIRECT {
             assert_eq!(self.fib.direct.load(bucket), 0, "{bucket}");

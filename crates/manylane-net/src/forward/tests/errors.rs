@@ -11,7 +11,7 @@ use crate::wire::ip::View;
 use crate::wire::{icmp, icmpv6, ipv4, protocol};
 
 /// What an error says, and about which packet.
-struct Told {
+struct SentError {
     source: IpAddr,
     destination: IpAddr,
     kind: u8,
@@ -21,7 +21,7 @@ struct Told {
 }
 
 /// Reads an error and holds it to what is true of all.
-fn read(outcome: &Outcome) -> Told {
+fn read(outcome: &Outcome) -> SentError {
     assert!(outcome.own);
     let packet = &outcome.bytes[14..];
     match View::checked(packet).expect("an error is a packet") {
@@ -31,7 +31,7 @@ fn read(outcome: &Outcome) -> Told {
             assert!(packet.len() <= 576 && packet.len() == usize::from(view.total_len()));
             let message = icmp::View::checked(view.payload()).unwrap();
             assert!(message.has_valid_checksum());
-            Told {
+            SentError {
                 source: view.source().into(),
                 destination: view.destination().into(),
                 kind: message.kind(),
@@ -45,7 +45,7 @@ fn read(outcome: &Outcome) -> Told {
             assert!(packet.len() <= 1280 && packet.len() == 40 + view.payload().len());
             let message = icmpv6::View::checked(view.payload()).unwrap();
             assert!(message.has_valid_checksum(view.source(), view.destination()));
-            Told {
+            SentError {
                 source: view.source().into(),
                 destination: view.destination().into(),
                 kind: message.kind(),

@@ -194,12 +194,12 @@ fn a_question_never_comes_from_an_address_that_may_be_anothers() {
     }
     // The first that is ours alone speaks for the others.
     let (own, global) = (link_local(0), V6_OURS.parse::<Ipv6Addr>().unwrap());
-    let settled = |table: &OwnTable, addr: std::net::IpAddr| {
+    let is_ours = |table: &OwnTable, addr: std::net::IpAddr| {
         table.reader().standing(Key { port: PortId(0), addr }) == Standing::Ours
     };
     while let Some(now) = table.deadline() {
         table.tick(now, &mut Vec::new());
-        let ours = [settled(&table, global.into()), settled(&table, own.into())];
+        let ours = [is_ours(&table, global.into()), is_ours(&table, own.into())];
         let expected =
             |order: [usize; 2]| order.into_iter().find(|&at| ours[at]).map(|at| [global, own][at]);
         assert_eq!(nd_source(ask(&mut bed, "2001:db8::9", None)), expected([0, 1]));

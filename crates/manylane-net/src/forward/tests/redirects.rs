@@ -14,7 +14,7 @@ use crate::wire::{icmp, icmpv6, ipv4, ipv6};
 const SECOND_MAC: [u8; 6] = [2, 0, 0, 0, 1, 0x77];
 
 /// What is sent besides, with what becomes of it, and the packet itself after that.
-type Told = Option<(Said, Vec<u8>)>;
+type Redirect = Option<(Said, Vec<u8>)>;
 
 /// Routes to 198.18/15 and 2001:db8:c::/48 lead to these addresses at `port`.
 fn bed(v4: &str, v6: &str, port: u16) -> Bed {
@@ -32,15 +32,15 @@ fn bed(v4: &str, v6: &str, port: u16) -> Bed {
     bed
 }
 
-fn told_with(bed: Bed, limit: RateLimit, frame: &[u8]) -> (Bed, Told) {
+fn redirect_with(bed: Bed, limit: RateLimit, frame: &[u8]) -> (Bed, Redirect) {
     let Bed { forwarder, .. } = bed;
     let mut bed = Bed { forwarder: forwarder.with_redirects(limit), ..bed };
-    let told = told(&mut bed, frame);
-    (bed, told)
+    let redirect = redirect(&mut bed, frame);
+    (bed, redirect)
 }
 
 /// The redirect about a frame received by port 0, if any.
-fn told(bed: &mut Bed, frame: &[u8]) -> Told {
+fn redirect(bed: &mut Bed, frame: &[u8]) -> Redirect {
     let before = bed.free();
     let mut batch = Batch::new();
     batch.push(bed.receive(0, frame)).expect("there is room");
@@ -56,7 +56,7 @@ fn told(bed: &mut Bed, frame: &[u8]) -> Told {
     let passed = batch.iter().next().expect("there is one");
     let made =
         bed.forwarder.redirect(&mut Turn { guard, pool: &mut bed.pool, now_ns }, passed, &verdict);
-    let told = made.map(|(made, fate)| {
+    let redirect = made.map(|(made, fate)| {
         let verdict = Verdict { fate, origin: Origin::Received };
         let outcome = outcome(&bed.region, &made, &verdict);
         assert!(outcome.own);
@@ -65,7 +65,7 @@ fn told(bed: &mut Bed, frame: &[u8]) -> Told {
     });
     bed.pool.give_back_all(&mut batch);
     assert_eq!(bed.free(), before, "every frame is back");
-    told
+    redirect
 }
 
 fn unlimited() -> RateLimit {
@@ -83,7 +83,7 @@ fn v6(destination: &str) -> V6 {
 #[test]
 fn who_could_send_straight_to_a_router_is_told_its_address() {
     let frame = v4("198.18.3.3").frame();
-    let (mut bed, said) = told_with(bed("10.0.0.77", "fe80::77", 0), unlimited(), &frame);
+    let (mut bed, said) = redirect_with(bed("10.0.0.77", "fe80::77", 0), unlimited(), &frame);
     let (said, bytes) = said.expect("a redirect");
     assert_eq!((said, &bytes[..6]), (Said::Transmit(0), &station(0).0[..]));
     let view = ipv4::View::checked(&bytes[14..]).unwrap();
@@ -97,7 +97,7 @@ fn who_could_send_straight_to_a_router_is_told_its_address() {
     assert_eq!(quoted.destination().octets(), [198, 18, 3, 3]);
 
     let packet = v6("2001:db8:c::9");
-    let (said, bytes) = told(&mut bed, &packet.frame()).expect("a redirect");
+    let (said, bytes) = redirect(&mut bed, &packet.frame()).expect("a redirect");
     assert_eq!((said, &bytes[..6]), (Said::Transmit(0), &station(0).0[..]));
     let view = ipv6::View::checked(&bytes[14..]).unwrap();
     assert_eq!((view.source(), view.hop_limit()), (link_local(0), 255));
@@ -127,7 +127,7 @@ fn a_redirect_is_as_long_as_it_may_be() {
             1280,
         ),
     ] {
-        let (_, bytes) = told(&mut bed, &frame).expect("a redirect");
+        let (_, bytes) = redirect(&mut bed, &frame).expect("a redirect");
         assert_eq!(bytes.len(), 14 + len);
     }
 }
@@ -157,15 +157,18 @@ fn nobody_is_redirected_without_a_shorter_way() {
         ("to nowhere", direct, v4("8.8.8.8").frame()),
         ("at its last hop", direct, V4 { ttl: 1, ..v4("198.18.3.3") }.frame()),
     ] {
-        let (_, told) = told_with(bed(v4_to, v6_to, port), unlimited(), &frame);
-        assert_eq!(told, None, "{what}");
+        let (_, redirect) = redirect_with(bed(v4_to, v6_to, port), unlimited(), &frame);
+        assert_eq!(redirect, None, "{what}");
     }
-    let (_, said) =
-        told_with(bed("10.0.0.77", "fe80::77", 0), RateLimit::new(0, 0), &v4("198.18.3.3").frame());
+    let (_, said) = redirect_with(
+        bed("10.0.0.77", "fe80::77", 0),
+        RateLimit::new(0, 0),
+        &v4("198.18.3.3").frame(),
+    );
     assert_eq!(said, None, "not too often");
     let mut off = bed("10.0.0.77", "fe80::77", 0);
     assert!(!off.forwarder.sends_redirects());
-    assert_eq!(told(&mut off, &v4("198.18.3.3").frame()), None, "not asked for");
+    assert_eq!(redirect(&mut off, &v4("198.18.3.3").frame()), None, "not asked for");
 }
 
 /// Neighbours are redirected to each other by their own addresses (RFC 4861 §8: on-link).
@@ -173,7 +176,7 @@ fn nobody_is_redirected_without_a_shorter_way() {
 fn who_asks_us_for_a_neighbour_is_told_that_it_is_one() {
     let mut bed = bed("10.0.0.77", "2001:db8:c::9", 0);
     bed.forwarder.redirects = Some(unlimited());
-    let (_, bytes) = told(&mut bed, &v6("2001:db8:c::9").frame()).expect("a redirect");
+    let (_, bytes) = redirect(&mut bed, &v6("2001:db8:c::9").frame()).expect("a redirect");
     let target: Ipv6Addr = "2001:db8:c::9".parse().unwrap();
     assert_eq!(bytes[14 + 40 + 8..][..32], [target.octets(); 2].concat());
 }
@@ -199,8 +202,8 @@ fn a_redirect_stays_in_its_vlan() {
         bed.forwarder.redirects = Some(unlimited());
         let mut frame = v4("198.18.3.3").frame();
         frame.splice(12..12, tags.as_bytes().iter().copied());
-        let told = told(&mut bed, &frame);
+        let redirect = redirect(&mut bed, &frame);
         // The sender's own neighbour entry is at port 0.
-        assert_eq!(told.as_ref().map(|(said, _)| *said), expected, "to its VLAN: {inside}");
+        assert_eq!(redirect.as_ref().map(|(said, _)| *said), expected, "to its VLAN: {inside}");
     }
 }

@@ -123,17 +123,17 @@ pub(super) struct Wires {
 }
 
 impl Wires {
-    pub(super) fn lay(config: &Config, owners: &[Vec<WorkerId>], bells: &[Bell]) -> Wires {
+    pub(super) fn build(config: &Config, owners: &[Vec<WorkerId>], bells: &[Bell]) -> Wires {
         let mut wires = Wires { receivers: Vec::new(), transmitters: Vec::new() };
         for (number, (port, owners)) in (0..).zip(config.ports.iter().zip(owners)) {
             let is_wired = matches!(&port.driver, Driver::Memory(memory) if memory.peer.is_some());
-            let laid = is_wired.then(|| {
+            let ends = is_wired.then(|| {
                 let bells: Vec<Bell> =
                     owners.iter().map(|owner| bells[usize::from(owner.0)].clone()).collect();
                 let workers = config.workers.count();
                 memory::wires(PortId(number), workers, &bells, port.rx_ring as usize, frame_hash)
             });
-            let (receivers, transmitters) = laid.unzip();
+            let (receivers, transmitters) = ends.unzip();
             wires.receivers.push(receivers);
             wires.transmitters.push(transmitters);
         }

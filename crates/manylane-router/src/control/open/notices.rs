@@ -28,7 +28,7 @@ pub fn silenced_addresses(config: &Config) -> Vec<String> {
             let is_link_local = matches!(one.address, IpAddr::V6(v6) if v6.is_unicast_link_local());
             !is_link_local && port.addresses.iter().all(|ours| ours.address != one.address)
         });
-        let told = |address: &Address| {
+        let notice = |address: &Address| {
             let (address, len) = (address.address, address.prefix_len);
             format!(
                 "interface {name} has the address {address}/{len} in the kernel, and port `{}` has not: this machine \
@@ -37,7 +37,7 @@ pub fn silenced_addresses(config: &Config) -> Vec<String> {
                 port.name,
             )
         };
-        silenced.map(told).collect()
+        silenced.map(notice).collect()
     };
     config.ports.iter().flat_map(of_port).collect()
 }

@@ -74,7 +74,7 @@ impl Routing {
             going: Vec::new(),
             down: vec![false; ports.len()],
             idle: BTreeMap::new(),
-            is_idle_unsettled: false,
+            is_idle_outdated: false,
             ports,
             host_routes: HashMap::new(),
             outlived: Vec::new(),

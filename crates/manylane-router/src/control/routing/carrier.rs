@@ -43,8 +43,8 @@ impl Routing {
             }
         }
         self.find_idle();
-        self.is_idle_unsettled = true;
-        self.settle_idle(effects);
+        self.is_idle_outdated = true;
+        self.reroute_idle(effects);
     }
 
     /// Whether a port has no carrier.
@@ -66,8 +66,8 @@ impl Routing {
         self.idle.remove(&prefix);
         if !self.leads_on(id, &self.groups_down()) {
             self.idle.insert(prefix, id);
-            self.is_idle_unsettled = true;
-            self.settle_idle(effects);
+            self.is_idle_outdated = true;
+            self.reroute_idle(effects);
         }
     }
 
@@ -86,7 +86,7 @@ impl Routing {
             .chain(ipv6)
             .filter(|route| !self.leads_on(route.1, &groups) && !hosts.contains(route));
         let found: Vec<_> = found.collect();
-        self.is_idle_unsettled |= !found.is_empty();
+        self.is_idle_outdated |= !found.is_empty();
         for (prefix, id) in found {
             self.idle.entry(prefix).or_insert(id); // What stands in for a resting route is not the route.
         }
@@ -105,8 +105,8 @@ impl Routing {
 
     /// Takes resting routes out of the FIB, and those back in whose ports have a carrier, as far as the tables' bounds
     /// allow by now.
-    pub(super) fn settle_idle(&mut self, effects: &mut Effects) {
-        if !std::mem::take(&mut self.is_idle_unsettled) {
+    pub(super) fn reroute_idle(&mut self, effects: &mut Effects) {
+        if !std::mem::take(&mut self.is_idle_outdated) {
             return;
         }
         let groups = self.groups_down();
@@ -125,7 +125,7 @@ impl Routing {
                 None => self.remove(prefix).map_err(|_| true),
             };
             // One that finds no place is tried again with the next change of a carrier.
-            self.is_idle_unsettled |= edited == Err(true);
+            self.is_idle_outdated |= edited == Err(true);
             !is_back || edited.is_err()
         });
         self.idle = idle;

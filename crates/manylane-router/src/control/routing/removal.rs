@@ -37,7 +37,7 @@ impl Routing {
         self.remove_routes(&mut effects);
         self.forget_idle(port);
         self.find_idle();
-        self.settle_idle(&mut effects);
+        self.reroute_idle(&mut effects);
         self.owe(effects);
     }
 

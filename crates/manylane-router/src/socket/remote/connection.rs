@@ -26,7 +26,7 @@ use manylane_client::message::{
 use manylane_worker::hooks::Lanes;
 
 /// What a connection needs of the server.
-pub(super) struct Desk {
+pub(super) struct ServerContext {
     pub sockets: Sockets,
     /// Of ports and sub-interfaces, by id.
     pub names: Box<[String]>,
@@ -91,7 +91,7 @@ impl Connection {
     }
 
     /// Answers one request, if one has arrived: the work of a turn. `buffer` is one byte longer than a request may be.
-    pub fn serve(&mut self, desk: &Desk, buffer: &mut [u8]) -> Next {
+    pub fn serve(&mut self, context: &ServerContext, buffer: &mut [u8]) -> Next {
         if self.waits.is_some() {
             return Next::HangUp; // The process has hung up itself: no other event matters now.
         }
@@ -116,16 +116,16 @@ impl Connection {
                 "a request of more than {REQUEST_MAX} bytes; send a shorter packet or filter"
             )))
         } else {
-            self.execute(desk, &buffer[..len])
+            self.execute(context, &buffer[..len])
         };
         self.answer(outcome)
     }
 
     /// Its ring was made, or refused.
-    pub fn made(&mut self, desk: &Desk, made: Result<Ring, SocketError>) -> Next {
+    pub fn made(&mut self, context: &ServerContext, made: Result<Ring, SocketError>) -> Next {
         let Some(open) = self.waits.take() else { return Next::Stay };
         let lanes = made.as_ref().ok().map(|(lanes, _)| lanes.clone());
-        let outcome = made.map_err(refuse).and_then(|ring| self.open(desk, open, Some(ring)));
+        let outcome = made.map_err(refuse).and_then(|ring| self.open(context, open, Some(ring)));
         if outcome.is_err() {
             self.left = lanes; // A hook may have had it already.
         }
@@ -210,7 +210,7 @@ impl Connection {
         self.open.as_ref().is_some_and(|open| open.watch.is_waiting())
     }
 
-    fn execute(&mut self, desk: &Desk, request: &[u8]) -> Outcome {
+    fn execute(&mut self, context: &ServerContext, request: &[u8]) -> Outcome {
         let newline = request.iter().position(|&byte| byte == b'\n');
         let (request, tail) = match newline {
             Some(at) => (&request[..at], &request[at + 1..]),
@@ -223,16 +223,16 @@ impl Connection {
         }
         match (request, &mut self.open) {
             (Request::Ports, _) => {
-                let names = (0..).zip(&desk.names);
+                let names = (0..).zip(&context.names);
                 let ports = names.map(|(port, name)| Port { port, name: name.clone() }).collect();
                 Ok(Reply::Answer(Answer::Ports { ports }, None))
             }
             (Request::Open(open), None) => {
                 let config = open.ring();
-                if desk.sockets.ring_bytes(&config).map_err(refuse)? <= AT_ONCE {
-                    return self.open(desk, open, None);
+                if context.sockets.ring_bytes(&config).map_err(refuse)? <= AT_ONCE {
+                    return self.open(context, open, None);
                 }
-                Words::of(desk, &open)?; // Or a large ring would be made for nothing.
+                Words::of(context, &open)?; // Or a large ring would be made for nothing.
                 self.waits = Some(open);
                 Ok(Reply::Wait(config))
             }
@@ -244,7 +244,7 @@ impl Connection {
                 Ok(Reply::Answer(Answer::Statistics(open.counts(stale)), None))
             }
             (request, Some(open)) => {
-                open.change(desk, request, tail)?;
+                open.change(context, request, tail)?;
                 let generation = open.endpoint.generation();
                 Ok(Reply::Answer(Answer::Done { generation }, None))
             }
@@ -265,8 +265,8 @@ impl Connection {
     }
 
     /// Opens its socket, with this ring or one that is made now.
-    fn open(&mut self, desk: &Desk, open: Open, ring: Option<Ring>) -> Outcome {
-        let (opened, descriptors) = Opened::new(desk, self.owner, open, ring)?;
+    fn open(&mut self, context: &ServerContext, open: Open, ring: Option<Ring>) -> Outcome {
+        let (opened, descriptors) = Opened::new(context, self.owner, open, ring)?;
         let generation = opened.endpoint.generation();
         self.open = Some(opened);
         Ok(Reply::Answer(Answer::Opened { generation }, Some(descriptors)))
@@ -281,12 +281,12 @@ impl AsFd for Connection {
 
 impl Opened {
     fn new(
-        desk: &Desk,
+        context: &ServerContext,
         owner: Owner,
         open: Open,
         ring: Option<Ring>,
     ) -> Result<(Opened, [OwnedFd; 2]), Refusal> {
-        let Words { port, wanted, fanout } = Words::of(desk, &open)?;
+        let Words { port, wanted, fanout } = Words::of(context, &open)?;
         let system = |error: Errno| Refusal {
             kind: Kind::System,
             error: format!("the daemon's system has no descriptor for it: {error}; close sockets"),
@@ -298,9 +298,11 @@ impl Opened {
         epoll::add(&bell, &event, epoll::EventData::new_u64(0), edges).map_err(system)?;
         let (lanes, memfd) = match ring {
             Some(ring) => ring,
-            None => desk.sockets.make_shared(owner, &open.ring(), &desk.bell).map_err(refuse)?,
+            None => {
+                context.sockets.make_shared(owner, &open.ring(), &context.bell).map_err(refuse)?
+            }
         };
-        let opened = desk.sockets.endpoint(owner, lanes, protocol::NONE);
+        let opened = context.sockets.endpoint(owner, lanes, protocol::NONE);
         let (mut endpoint, _) = opened.map_err(refuse)?;
         let bound = endpoint.change(|wishes| {
             (wishes.port, wishes.protocol) = (port, open.bind.protocol);
@@ -315,10 +317,15 @@ impl Opened {
         Ok((Opened { endpoint, watch, event, stale: 0, time_ns }, [memfd, bell]))
     }
 
-    fn change(&mut self, desk: &Desk, request: Request, tail: &[u8]) -> Result<(), Refusal> {
+    fn change(
+        &mut self,
+        context: &ServerContext,
+        request: Request,
+        tail: &[u8],
+    ) -> Result<(), Refusal> {
         let endpoint = &mut self.endpoint;
         match request {
-            Request::Bind(bind) => endpoint.bind(desk.port(&bind)?, bind.protocol),
+            Request::Bind(bind) => endpoint.bind(context.port(&bind)?, bind.protocol),
             Request::Set(set) => {
                 let wanted = Wanted::of(&set)?;
                 let points = endpoint.wishes.points;
@@ -334,7 +341,7 @@ impl Opened {
                 endpoint.join_fanout(group, mode)
             }
             Request::Leave => endpoint.leave_fanout(),
-            Request::Send if !desk.sockets.limits().send => Err(SocketError::MayNotSend),
+            Request::Send if !context.sockets.limits().send => Err(SocketError::MayNotSend),
             Request::Send => endpoint.send(tail),
             Request::Open(_) | Request::Statistics { .. } | Request::Ports => {
                 unreachable!("they change nothing, and are answered elsewhere")
@@ -355,7 +362,7 @@ impl Opened {
     }
 }
 
-impl Desk {
+impl ServerContext {
     fn port(&self, bind: &Bind) -> Result<Option<PortId>, Refusal> {
         let Some(name) = &bind.port else { return Ok(None) };
         match (0..).zip(&self.names).find(|(_, known)| *known == name) {
@@ -376,9 +383,9 @@ struct Words {
 }
 
 impl Words {
-    fn of(desk: &Desk, open: &Open) -> Result<Words, Refusal> {
+    fn of(context: &ServerContext, open: &Open) -> Result<Words, Refusal> {
         let fanout = open.fanout.as_ref().map(mode_of).transpose()?;
-        Ok(Words { port: desk.port(&open.bind)?, wanted: Wanted::of(&open.set)?, fanout })
+        Ok(Words { port: context.port(&open.bind)?, wanted: Wanted::of(&open.set)?, fanout })
     }
 }
 

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::closer::Closer;
-use super::connection::{self, Connection, Desk, Next};
+use super::connection::{self, Connection, Next, ServerContext};
 use super::listener::Listener;
 use super::maker::Maker;
 use super::overload::{BAR, WINDOW, excess};
@@ -31,7 +31,7 @@ use manylane_worker::worker::phase::{RUN, STOP};
 
 /// The thread's body.
 pub struct Server {
-    desk: Desk,
+    context: ServerContext,
     limits: SocketLimits,
     listener: Listener,
     phase: Words<u32>,
@@ -78,7 +78,7 @@ impl Server {
         epoll::add(&epoll, &maker, epoll::EventData::new_u64(MAKER), ready)?;
         Ok(Server {
             limits: sockets.limits(),
-            desk: Desk { sockets, names, bell },
+            context: ServerContext { sockets, names, bell },
             listener,
             phase,
             epoll,
@@ -109,7 +109,7 @@ impl Server {
             self.sleep(&mut events);
             for event in events.drain(..) {
                 match event.data.u64() {
-                    BELL => _ = self.desk.bell.waker().drain(),
+                    BELL => _ = self.context.bell.waker().drain(),
                     LISTENER => self.accept(),
                     MAKER => self.give_made(),
                     place => self.serve(place as usize),
@@ -121,7 +121,7 @@ impl Server {
             self.closer.close(fd); // The server has not served this one.
         }
         let _ = left.send(()); // A daemon that has not waited for it.
-        let Server { desk, phase, connections, .. } = &mut self;
+        let Server { context, phase, connections, .. } = &mut self;
         loop {
             let stops = phase.load(0) == STOP;
             connections.iter_mut().flatten().for_each(Connection::wake);
@@ -131,8 +131,8 @@ impl Server {
             let has_work = || {
                 phase.load(0) == STOP || connections.iter().flatten().any(Connection::is_waiting)
             };
-            desk.bell.sleep(has_work, || poll(&[desk.bell.waker().as_fd()], None));
-            desk.bell.waker().drain();
+            context.bell.sleep(has_work, || poll(&[context.bell.waker().as_fd()], None));
+            context.bell.waker().drain();
         }
         for connection in self.connections.drain(..).flatten() {
             self.closer.close(connection.leave());
@@ -153,7 +153,7 @@ impl Server {
             let Some(connection) = &self.connections[over.place] else { continue };
             let time = SocketError::Time { worker: over.worker, percent: over.percent, max };
             connection.say(&Answer::Refused(connection::refuse(time)), None);
-            self.desk.sockets.count_closed_for_time();
+            self.context.sockets.count_closed_for_time();
             let owner = connection.owner;
             self.hang_up(over.place);
             self.bar(owner);
@@ -176,7 +176,7 @@ impl Server {
     }
 
     fn sleep(&self, events: &mut Vec<epoll::Event>) {
-        let Server { desk, phase, connections, epoll, .. } = self;
+        let Server { context, phase, connections, epoll, .. } = self;
         let watches = self.has_users().then(|| WINDOW.saturating_sub(self.looked.elapsed()));
         let retry = (self.tends || self.paused.is_some()).then_some(RETRY).or(watches);
         let wait = |timeout: Option<Duration>, events: &mut Vec<epoll::Event>| {
@@ -186,7 +186,7 @@ impl Server {
         };
         let has_work =
             || phase.load(0) != RUN || connections.iter().flatten().any(Connection::is_waiting);
-        if desk.bell.sleep(has_work, || wait(retry, events)).is_none() {
+        if context.bell.sleep(has_work, || wait(retry, events)).is_none() {
             // Readers to wake do not keep others from being heard.
             wait(Some(Duration::ZERO), events);
         }
@@ -195,7 +195,7 @@ impl Server {
     /// Lets go of what closed sockets have left.
     fn tend(&mut self) {
         if self.tends {
-            let waits = self.desk.sockets.tend();
+            let waits = self.context.sockets.tend();
             let Server { leaving, maker, .. } = self;
             for at in (0..leaving.len()).rev() {
                 if Arc::strong_count(&leaving[at]) == 1 {
@@ -217,7 +217,7 @@ impl Server {
                 }
                 continue;
             };
-            let next = connection.made(&self.desk, made);
+            let next = connection.made(&self.context, made);
             self.leaving.extend(connection.take_left());
             self.tends = true; // The socket may have been refused.
             let place = self
@@ -320,7 +320,7 @@ impl Server {
         let Some(connection) = self.connections.get_mut(place).and_then(Option::as_mut) else {
             return;
         };
-        let next = connection.serve(&self.desk, &mut self.buffer);
+        let next = connection.serve(&self.context, &mut self.buffer);
         self.tends = true; // What was published before is let go of.
         self.go_on(place, next);
     }

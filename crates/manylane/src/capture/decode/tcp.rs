@@ -16,17 +16,17 @@ pub(super) fn tcp(text: &mut String, carrier: &Carrier<'_>, style: Style) -> fmt
         return write!(text, "tcp, [bad header length {header_len} < 20]");
     }
     if let Ok(header) = TcpHeaderSlice::from_slice(carrier.bytes) {
-        return told(text, &header, header_len, carrier, style);
+        return write_segment(text, &header, header_len, carrier, style);
     }
     // Its options are cut, but what stands before them is here: told as of a header without any.
     let mut fixed = *fixed;
     fixed[12] = 5 << 4 | fixed[12] & 0xf;
     let header = TcpHeaderSlice::from_slice(&fixed).expect("20 bytes are a header without options");
-    told(text, &header, header_len, carrier, style)?;
+    write_segment(text, &header, header_len, carrier, style)?;
     text.write_str(" [|tcp]")
 }
 
-fn told(
+fn write_segment(
     text: &mut String,
     header: &TcpHeaderSlice<'_>,
     header_len: usize,

@@ -127,7 +127,7 @@ pub(in crate::capture) fn capture(
 ) -> (Result<(), CaptureError>, String, String) {
     let interrupt = Interrupt::by_word().expect("eventfds are to be had");
     let (out, mut told) = (Shared::default(), Vec::new());
-    let outcome = plan(words).carry_out(server, &interrupt, Box::new(out.clone()), &mut told);
+    let outcome = plan(words).execute(server, &interrupt, Box::new(out.clone()), &mut told);
     (outcome, out.text(), String::from_utf8(told).unwrap())
 }
 

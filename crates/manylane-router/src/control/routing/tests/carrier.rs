@@ -194,6 +194,6 @@ fn routes_that_meet_a_bound_leave_and_return_after_the_workers_turn() {
             bed.tick(now);
         }
         assert_eq!(bed.route(network), expected);
-        assert!(!bed.routing.is_idle_unsettled);
+        assert!(!bed.routing.is_idle_outdated);
     }
 }
