@@ -228,6 +228,7 @@ fn text(standings: &[Standing]) -> String {
     let table = lay_out(&["Interface", "Tier", "Ingress", "Egress", ">Reasons", ">Bypassed"], rows);
     let extent = Extent::of(standings.iter().map(|standing| match standing.tier {
         Tier::Kernel => (false, false),
+        _ if !standing.link_up => (false, false),
         _ => (standing.is_ingress, standing.is_egress),
     }));
     let mut all = Vec::new();
