@@ -19,7 +19,7 @@ pub struct Standing {
     pub is_ingress: bool,
     /// Packets may be sent out by it by us.
     pub is_egress: bool,
-    /// It is up and has a carrier: without, no packet passes.
+    /// The link is up and has a carrier: without, no packet passes.
     pub link_up: bool,
     /// What keeps packets in the kernel.
     pub reasons: Vec<Reason>,

@@ -43,7 +43,7 @@ pub trait Accelerated: Send + Sync {
     fn daemon(&self) -> AcceleratorStatus;
     /// The ports, in the order in which they were named.
     fn ports(&self) -> Vec<AcceleratedPort>;
-    /// The ports, as [`ports`](Accelerated::ports), with all counters at 0: devices are not asked for theirs, so the call
+    /// The ports, as [`ports`](Accelerated::ports), with all counters at 0: the call reads no device's counters, so it
     /// waits for no lock of the kernel.
     fn states(&self) -> Vec<AcceleratedPort>;
     /// Packets that were left to the kernel, and packets that were lost behind us.
