@@ -2,7 +2,8 @@
 # Tests the documentation: its links, and its commands.
 #
 #     tests/docs.sh links           every relative link leads to a file; the site's table of contents lists every page;
-#                                   no command of a page waits without a bound, or needs an alias
+#                                   no command of a page waits without a bound, or needs an alias; each page with commands
+#                                   of manylane says, or links to, what they need before they are pasted
 #     tests/docs.sh pages [PAGE...] the commands of docs/*.md, page by page, as root
 #
 # A page's commands are its ```sh blocks, in order, in one shell that ends at the first failure. The shell has network,
@@ -43,6 +44,15 @@ links() {
         done < <(awk '/^ *```/ { run = !run && /```sh/; next } run { sub(/(^| )#.*/, ""); print }' "$page" |
             grep -E '^ *alias |(^|[ ;"])(until|while) ' | grep -vE 'timeout [0-9]+ .*(until|while)|while read' |
             sed 's/^/a wait without a bound, or an alias: /')
+    done
+    # A command is found in a namespace only with PATH set, and a page's files only in its folder: one place says how.
+    grep -q '^## Before you paste a page$' docs/tour.md && grep -q '^export PATH=' docs/tour.md ||
+        { echo "docs/tour.md: no section that says what pasted commands need"; failed=1; }
+    for page in README.md docs/*.md; do
+        [ "$page" != docs/tour.md ] && awk '/^ *```/ { run = !run && $0 ~ /```sh$/; next } run' "$page" |
+            grep -qE '(^|[ ;"])(manylane|ip netns|ip -n) ' || continue
+        grep -q 'tour\.md#before-you-paste-a-page' "$page" ||
+            { echo "$page: no link to what its commands need (tour.md#before-you-paste-a-page)"; failed=1; }
     done
     return "$failed"
 }

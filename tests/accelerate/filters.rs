@@ -156,6 +156,42 @@ fn how_much_is_accelerated_is_said_first_and_why_not_more() {
     assert!(shown.contains(&skipped), "{shown}");
 }
 
+/// The other end of `wan` is switched off, as a cable that is out: `wan` is up, and no packet passes.
+#[test]
+fn a_port_without_a_carrier_does_not_count() {
+    let Some(topology) = topology(IN_A_ROW) else { return };
+    let program = env!("CARGO_BIN_EXE_manylane");
+    topology.tool("server", "ip link set eth0 down");
+    let kernel = "a packet needs two, so the kernel forwards everything";
+    let first = format!("1 of 2 interfaces accelerated: {kernel}");
+    let plan = topology.tool("r1", &format!("{program} accelerate lan wan --dry-run"));
+    assert!(plan.starts_with(&format!("Started now: {first}\n")), "{plan}");
+    assert!(plan.contains("wan: note: the link of wan has no carrier\n"), "{plan}");
+
+    let accelerated = start(&topology);
+    until("the log has judged", || match accelerated.said() {
+        said if said.contains("interfaces accelerated") => Ok(()),
+        said => Err(said),
+    });
+    let said = accelerated.said();
+    assert!(said.starts_with(&format!("manylane: {first}\n")), "{said}");
+    assert!(said.contains("\nmanylane: wan: the link has no carrier: "), "{said}");
+    let shown = |what: &str| {
+        let socket = accelerated.socket();
+        topology.tool("r1", &format!("{program} show {what} --socket {}", socket.display()))
+    };
+    for what in ["ports", "drops"] {
+        let shown = shown(what);
+        let head = format!("{first}.\nwan: the link has no carrier\n");
+        assert!(shown.starts_with(&head), "{shown}");
+    }
+    topology.tool("server", "ip link set eth0 up");
+    until("the carrier is back", || match shown("ports") {
+        shown if shown.starts_with("2 of 2 interfaces accelerated.\n") => Ok(()),
+        shown => Err(shown),
+    });
+}
+
 impl Case {
     /// Both ways round, in a lab of its own each.
     fn is_kept(&self) {

@@ -91,6 +91,14 @@ fn accelerators() {
             ["eth0", "process 7 (manylane run)"],
             "start this one without eth0"
         )],
+        Unprivileged: [(
+            Unprivileged {
+                interfaces: vec!["eth0".into()],
+                missing: "CAP_BPF, CAP_PERFMON".into()
+            },
+            ["eth0", "CAP_BPF, CAP_PERFMON"],
+            "start it with `sudo`"
+        )],
         Listen: [(Listen(exposed()), ["192.0.2.1:9176"], "name a file with a token")],
         Api: [(Api(answered()), ["/run/s"], "stop it")],
         Privilege: [(Privilege(no_user()), ["nobdy"], "leave out --user")],

@@ -13,7 +13,12 @@
 //! [`Frame`] can be neither copied nor cloned and dropping one is counted as a leak. And the frames'
 //! half of **I2**: a region's frames add up over their holders at any quiescent moment.
 //!
-//! The front page of `manylane-net` has a router in one program, from region and pool to the end of a turn.
+//! A program of its own, which runs as a test: a packet larger than a frame, from a pool and back to it, and a frame that
+//! is lost. The front page of `manylane-net` has a router in one program, from region and pool to the end of a turn.
+//!
+//! ```
+#![doc = include_str!("../examples/frames.rs")]
+//! ```
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 

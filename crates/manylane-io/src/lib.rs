@@ -31,7 +31,12 @@
 //! Interfaces, sockets and `/proc/sys/net` are looked up in the network namespace of the *calling
 //! thread*. `/sys/class/net` is not used: it shows the namespace of the process that mounted it.
 //!
-//! The front page of `manylane-net` has a router in one program, between two of [`port::memory`]'s.
+//! A program between ports in memory, which runs as a test: each turn receives a batch, transmits it, and takes completed
+//! frames back. The front page of `manylane-net` has a router in one program, between two such ports.
+//!
+//! ```
+#![doc = include_str!("../examples/forward.rs")]
+//! ```
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 

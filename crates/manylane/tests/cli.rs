@@ -205,6 +205,26 @@ fn without_privileges_run_says_that_it_takes_root() {
     assert!(!Path::new(&socket).exists());
 }
 
+/// In one sentence with both ways to start it, and not as a lock that a folder refuses.
+#[test]
+fn without_privileges_accelerate_says_that_it_takes_root() {
+    let place = Place::new("unprivileged-accelerate");
+    let socket = place.socket();
+    let manylane = env!("CARGO_BIN_EXE_manylane");
+    let mut command = Command::new(manylane);
+    if nix::unistd::geteuid().is_root() {
+        command = Command::new("setpriv");
+        command.args(["--bounding-set=-net_admin,-bpf,-perfmon,-sys_admin", manylane]);
+    }
+    let output = command.args(["accelerate", "lo", "--socket", &socket]).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!((status(&output), said.lines().count()), (1, 1), "{said}");
+    let start = "error: to accelerate lo takes root, and this process lacks CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON: start it \
+                 with `sudo`, or as the service of the package (`systemctl start manylane-accelerate`)";
+    assert!(said.starts_with(start), "{said}");
+    assert!(!said.contains("lock") && !Path::new(&socket).exists(), "{said}");
+}
+
 /// The kernel's limit, in the words of a user, from daemon and client.
 #[test]
 fn a_socket_path_that_is_too_long_is_said_to_be() {

@@ -21,6 +21,18 @@ pub enum AccelerateError {
     /// Another process forwards by an interface, or the locks could not be had.
     #[error("{0}")]
     InterfaceLock(#[source] InterfaceLockError),
+    /// This process may not load programs, or not attach them.
+    #[error(
+        "to accelerate {} takes root, and this process lacks {missing}: start it with `sudo`, or as the service of the \
+         package (`systemctl start manylane-accelerate`); `--dry-run` needs no root",
+        .interfaces.join(", ")
+    )]
+    Unprivileged {
+        /// The interfaces.
+        interfaces: Vec<String>,
+        /// Names of capabilities.
+        missing: String,
+    },
     /// The API's listener could not be made.
     #[error("{0}")]
     Listen(#[source] ListenError),
@@ -73,6 +85,7 @@ impl AccelerateError {
         let mut source: Option<&(dyn std::error::Error + 'static)> = match self {
             AccelerateError::Program(error) => Some(error),
             AccelerateError::Netlink(error) => Some(error),
+            AccelerateError::Unprivileged { .. } => return true,
             _ => None,
         };
         while let Some(error) = source {

@@ -1,9 +1,10 @@
 //! What the log says of interfaces: how many are accelerated, what has become of each, and why.
 //!
 //! A change is said once, all of it in one piece. What held before the change is not repeated: neither the reasons of
-//! an interface that had them already, nor a reason of all interfaces for each of them.
+//! an interface that had them already, nor a reason of all interfaces for each of them. A reason that comes back is
+//! named, and not explained again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use manylane_api::Extent;
 use manylane_api::accelerate::ReasonStatus;
@@ -15,6 +16,8 @@ use super::published::PortView;
 pub(super) struct Log {
     first_line: String,
     ports: HashMap<String, Said>,
+    /// Reasons that were explained: from then on what holds is enough. At the bound, all are explained anew.
+    explained: HashSet<(String, String)>,
 }
 
 /// What was said of one interface.
@@ -28,7 +31,8 @@ impl Log {
     /// What is to be said of ports, if it is new. `bypass`: what packets that are forwarded skip, by name.
     pub fn changed(&mut self, ports: &[PortView], bypass: &[String]) -> Option<String> {
         let mut lines = Vec::new();
-        let extent = Extent::of(ports.iter().map(|port| (port.ingress, port.egress)));
+        let passes = |port: &PortView| (port.ingress && port.link_up, port.egress && port.link_up);
+        let extent = Extent::of(ports.iter().map(passes));
         let first_line = match bypass {
             [] => extent.to_string(),
             some => format!("{extent}; what is forwarded bypasses {}", some.join(", ")),
@@ -58,8 +62,15 @@ impl Log {
                 self.ports.insert(port.name.clone(), now);
             }
         }
-        for (reason, names) in news {
-            lines.push(format!("  {}: {}: {}", names.join(", "), reason.what, reason.why));
+        for (ReasonStatus { what, why, .. }, names) in news {
+            let mut line = format!("  {}: {what}", names.join(", "));
+            if self.explained.len() >= EXPLAINED_MAX {
+                self.explained.clear();
+            }
+            if self.explained.insert((what, why.clone())) {
+                line += &format!(": {why}");
+            }
+            lines.push(line);
         }
         (!lines.is_empty()).then(|| lines.join("\n"))
     }
@@ -68,6 +79,10 @@ impl Log {
 fn said(port: &PortView) -> Said {
     let what = match (port.index, port.attached) {
         (None, _) => "the interface does not exist now".to_owned(),
+        // A link that is switched off keeps the port in the kernel, and is among the reasons.
+        (Some(_), true) if port.egress && !port.link_up => {
+            "the link has no carrier: no packet passes until it has".to_owned()
+        }
         (Some(_), true) => {
             format!("forwards received packets ({}), transmits by {}", port.tier, port.egress_tier)
         }
@@ -80,6 +95,9 @@ fn said(port: &PortView) -> Said {
     Said { what, reasons: all.into_iter().flatten().cloned().collect() }
 }
 
+/// More than an accelerator has; words with numbers in them are new each time.
+const EXPLAINED_MAX: usize = 256;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,6 +106,7 @@ mod tests {
         PortView {
             name: name.into(),
             index: Some(7),
+            link_up: true,
             ingress: is_accelerated,
             egress: is_accelerated,
             attached: is_accelerated,
@@ -117,7 +136,25 @@ mod tests {
         let said = log.changed(&free, &[]).expect("it is new");
         assert!(said.starts_with("2 of 2 interfaces accelerated\nlan: forwards"), "{said}");
         let said = log.changed(&kept, &[]).expect("it came back");
-        assert!(said.ends_with("\n  lan, wan: a filter: so"), "{said}");
+        assert!(said.ends_with("\n  lan, wan: a filter"), "explained once: {said}");
+    }
+
+    /// The lie: "2 of 2 interfaces accelerated" at the start, while a cable is out.
+    #[test]
+    fn a_port_without_a_carrier_is_not_accelerated() {
+        let mut log = Log::default();
+        let ports =
+            |link_up| [port("lan", true, &[]), PortView { link_up, ..port("wan", true, &[]) }];
+        let said = log.changed(&ports(false), &[]).expect("it is new");
+        assert_eq!(
+            said,
+            "1 of 2 interfaces accelerated: a packet needs two, so the kernel forwards everything\n\
+             lan: forwards received packets (ingress), transmits by ingress\n\
+             wan: the link has no carrier: no packet passes until it has"
+        );
+        let said = log.changed(&ports(true), &[]).expect("the cable is in");
+        let wan = "wan: forwards received packets (ingress), transmits by ingress";
+        assert_eq!(said, format!("2 of 2 interfaces accelerated\n{wan}"));
     }
 
     /// A veth's paragraph, at each change of its tier.
@@ -132,6 +169,30 @@ mod tests {
         assert!(first.ends_with("\n  lan: a veth: so"), "{first}");
         let second = log.changed(&[veth("driver")], &[]).expect("the tier is new");
         assert_eq!(second, "lan: forwards received packets (driver), transmits by ingress");
+    }
+
+    /// A veth's paragraph, at each recovery of a link or after each filter: what it is, without its explanation.
+    #[test]
+    fn a_reason_that_comes_back_is_named_and_not_explained_again() {
+        let mut log = Log::default();
+        let veth = |name: &str, is_accelerated| {
+            let tier_reasons = if is_accelerated { vec![reason("a veth")] } else { vec![] };
+            PortView { tier_reasons, ..port(name, is_accelerated, &[]) }
+        };
+        let both = |is_accelerated| ["lan", "wan"].map(|name| veth(name, is_accelerated));
+        let first = log.changed(&both(true), &[]).expect("it is new");
+        assert!(first.ends_with("\n  lan, wan: a veth: so"), "once for both: {first}");
+        for round in 0..3 {
+            log.changed(&both(false), &[]).expect("they are the kernel's");
+            let again = log.changed(&both(true), &[]).expect("they recover");
+            assert!(again.ends_with("\n  lan, wan: a veth"), "{round}: {again}");
+        }
+        // Words that are new each time do not fill memory.
+        for number in 0..2 * EXPLAINED_MAX {
+            let ports = [port("lan", false, &[&number.to_string()])];
+            log.changed(&ports, &[]).expect("the number is new");
+            assert!(log.explained.len() <= EXPLAINED_MAX);
+        }
     }
 
     #[test]

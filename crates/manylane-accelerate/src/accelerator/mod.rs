@@ -249,6 +249,11 @@ pub struct Accelerator {
 impl Accelerator {
     /// Accelerates interfaces of the calling thread's network namespace. When this returns, those that may be are.
     pub fn start(options: Options) -> Result<Accelerator, AccelerateError> {
+        // Said before the kernel refuses a step on the way there.
+        let missing = gate::missing_capabilities().join(", ");
+        if !missing.is_empty() {
+            return Err(AccelerateError::Unprivileged { interfaces: options.interfaces, missing });
+        }
         let folder = options.socket.as_deref().and_then(|socket| socket.parent());
         let lock = lock::Lock::take(&options.interfaces, folder).map_err(AccelerateError::Lock)?;
         let locks = InterfaceLocks::open("manylane accelerate", folder);

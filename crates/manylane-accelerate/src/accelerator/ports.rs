@@ -26,6 +26,7 @@ use super::moves::Moves;
 use super::tiers::InDriver;
 use super::unseen::Unseen;
 use super::{Options, TierChoice};
+use crate::gate;
 use crate::mirror::{self, Kernel, Mirror, PortFacts, port_flags};
 
 /// All of them.
@@ -366,7 +367,7 @@ fn record(port: &Port, kernel: &Kernel) -> PortRecord {
     };
     let gate = PortFacts {
         is_ingress: port.ingress,
-        is_egress: port.egress && is_usable(link),
+        is_egress: port.egress && gate::has_link(link),
         redirects_v4: true,
         redirects_v6: true,
         ..PortFacts::default()
@@ -398,13 +399,5 @@ fn attach(fast: &IngressProgram, name: &str) -> Result<(Program, Vec<String>), S
     Ok((Program { _first: first, _link: link, index: interface.index }, others))
 }
 
-/// Whether packets can leave by it.
-pub(super) fn is_usable(link: &Link) -> bool {
-    link.flags & IFF_UP != 0 && link.flags & IFF_LOWER_UP != 0
-}
-
 /// The ethertype of 802.1ad.
 const SERVICE_TAG: u16 = 0x88a8;
-/// linux/if.h.
-const IFF_UP: u32 = 1;
-const IFF_LOWER_UP: u32 = 1 << 16;

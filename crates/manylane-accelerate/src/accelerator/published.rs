@@ -225,28 +225,10 @@ impl Accelerated for Published {
 
     fn ports(&self) -> Vec<AcceleratedPort> {
         let counted = self.counted();
-        let ports = self.view().ports.clone();
-        let of_port = |(port, counted): (PortView, Counted)| AcceleratedPort {
-            port: port.number,
-            name: port.name,
-            index: port.index,
-            mac: port.mac.map(|mac| mac.to_string()),
-            mtu: port.mtu,
-            link_up: port.link_up,
-            tier: port.tier.into(),
-            egress_tier: port.egress_tier.into(),
-            wanted_tier: port.choice.name().into(),
-            tier_reasons: port.tier_reasons,
+        let of_port = |(port, counted): (AcceleratedPort, Counted)| AcceleratedPort {
             tiers: ledger::by_tier(&counted),
             driver_refused: counted.driver.refused,
             partial_checksums: counted.driver.partial,
-            ingress: port.ingress,
-            egress: port.egress,
-            attached: port.attached,
-            unseen: counted.unseen,
-            programs: port.programs,
-            reasons: port.reasons,
-            bypassed: port.bypassed,
             seen: ledger::seen(&counted),
             dropped: ledger::dropped(&counted),
             queued: ledger::queued(&counted),
@@ -258,8 +240,35 @@ impl Accelerated for Published {
             sent_bytes: counted.row[counter::EGRESS_BYTES],
             device_dropped: counted.lost.device,
             queue_dropped: counted.lost.queue,
+            ..port
         };
-        ports.into_iter().zip(counted).map(of_port).collect()
+        self.states().into_iter().zip(counted).map(of_port).collect()
+    }
+
+    fn states(&self) -> Vec<AcceleratedPort> {
+        let now = Instant::now();
+        let ports = self.view().ports.clone();
+        let of_port = |port: PortView| AcceleratedPort {
+            port: port.number,
+            name: port.name,
+            index: port.index,
+            mac: port.mac.map(|mac| mac.to_string()),
+            mtu: port.mtu,
+            link_up: port.link_up,
+            tier: port.tier.into(),
+            egress_tier: port.egress_tier.into(),
+            wanted_tier: port.choice.name().into(),
+            tier_reasons: port.tier_reasons,
+            ingress: port.ingress,
+            egress: port.egress,
+            attached: port.attached,
+            unseen: port.unseen.at(now),
+            programs: port.programs,
+            reasons: port.reasons,
+            bypassed: port.bypassed,
+            ..AcceleratedPort::default()
+        };
+        ports.into_iter().map(of_port).collect()
     }
 
     fn drops(&self) -> Vec<PassedStatus> {

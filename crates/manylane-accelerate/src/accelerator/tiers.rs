@@ -397,6 +397,7 @@ mod tests {
             tier: Tier::Ingress,
             is_ingress: true,
             is_egress: true,
+            link_up: true,
             reasons: Vec::new(),
             bypassed: Vec::new(),
             notes: Vec::new(),

@@ -71,7 +71,12 @@ pub(super) fn with_mirror(mut why: Why, mirror: Option<MirrorWhy>, ports: &[Port
     if let Some(said) = mirror.as_ref().filter(|said| is_late && said.verdict == kernel.name()) {
         (why.verdict, why.explanation) = (kernel.name().into(), explained(kernel));
         let leaves = |port: &&PortView| !port.egress && said.egress.contains(&port.name);
-        why.reasons.extend(ports.iter().filter(leaves).flat_map(|port| port.reasons.clone()));
+        for reason in ports.iter().filter(leaves).flat_map(|port| &port.reasons) {
+            // What keeps many interfaces is said once.
+            if !why.reasons.contains(reason) {
+                why.reasons.push(reason.clone());
+            }
+        }
     }
     Why { mirror, ..why }
 }
@@ -123,6 +128,37 @@ mod tests {
     use super::*;
     use manylane_api::accelerate::ReasonStatus;
 
+    /// A filter of the whole router keeps the ingress interface and all exits: one reason.
+    #[test]
+    fn what_keeps_all_interfaces_is_said_once() {
+        let filter = ReasonStatus { what: "a filter".into(), ..ReasonStatus::default() };
+        let ports = ["lan", "wan", "alt"].map(|name| PortView {
+            name: name.into(),
+            reasons: vec![filter.clone()],
+            ..PortView::default()
+        });
+        let kernel = Verdict::EgressKernel;
+        let why =
+            Why { verdict: kernel.name().into(), reasons: vec![filter.clone()], ..Why::default() };
+        let egress = vec!["wan".into(), "alt".into()];
+        let mirror = MirrorWhy { verdict: kernel.name().into(), egress, ..mirror_why() };
+        assert_eq!(with_mirror(why, Some(mirror), &ports).reasons, [filter]);
+    }
+
+    fn mirror_why() -> MirrorWhy {
+        MirrorWhy {
+            verdict: String::new(),
+            reason: "so".into(),
+            rule: None,
+            table: None,
+            prefix: None,
+            routes: Vec::new(),
+            hops: Vec::new(),
+            egress: vec!["wan".into()],
+            is_pending: false,
+        }
+    }
+
     #[test]
     fn a_missing_neighbour_is_not_blamed_for_an_exit_of_the_kernel() {
         let down = ReasonStatus { what: "wan is down".into(), ..ReasonStatus::default() };
@@ -138,17 +174,8 @@ mod tests {
             explanation: explained(verdict),
             ..Why::default()
         };
-        let mirror = |verdict: Verdict| MirrorWhy {
-            verdict: verdict.name().into(),
-            reason: "so".into(),
-            rule: None,
-            table: None,
-            prefix: None,
-            routes: Vec::new(),
-            hops: Vec::new(),
-            egress: vec!["wan".into()],
-            is_pending: false,
-        };
+        let mirror =
+            |verdict: Verdict| MirrorWhy { verdict: verdict.name().into(), ..mirror_why() };
         use Verdict::{EgressKernel, Lapsed, Unresolved};
         for (program, model, verdict, reasons) in [
             (Unresolved, EgressKernel, EgressKernel, vec![down]),

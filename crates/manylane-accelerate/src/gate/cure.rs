@@ -23,8 +23,6 @@ pub(super) enum Cure {
     Queues(String, usize),
     /// An offload of the device is turned on or off.
     Offload(String, &'static str, bool),
-    /// GRO at a veth's other end.
-    PeerGro,
 }
 
 impl fmt::Display for Cure {
@@ -47,7 +45,6 @@ impl fmt::Display for Cure {
                 let switch = if *is_on { "on" } else { "off" };
                 write!(f, "ethtool -K {} {offload} {switch}", quoted(device))
             }
-            Cure::PeerGro => f.write_str("ethtool -K PEER gro on # where its peer is"),
         }
     }
 }

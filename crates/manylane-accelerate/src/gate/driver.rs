@@ -32,8 +32,13 @@ pub(super) fn judge(facts: &Facts, link: &Link) -> DriverStanding {
     let of_link = facts.features.iter().find(|(index, _)| *index == link.index);
     let features = of_link.map(|(_, features)| *features).unwrap_or_default();
     let sends = sends(facts, link);
+    let mut ingress = ingress(facts, link, features);
+    if link.kind.is_some() {
+        // `ingress` is right for a software device: no command leads into its driver.
+        ingress.iter_mut().for_each(|found| found.command = None);
+    }
     DriverStanding {
-        ingress: ingress(facts, link, features),
+        ingress,
         egress: transmits(link, features).into_iter().chain(sends.iter().cloned()).collect(),
         auto: auto(link),
         sends,
@@ -52,7 +57,7 @@ impl DriverStanding {
     /// What speaks against a tier in the driver that the operator has named: the device is a software device.
     pub fn warning(&self, tier: &str) -> Option<Reason> {
         let against = self.auto.first()?;
-        let what = format!("the tier is set to {tier}, and {}", against.what);
+        let what = format!("the tier is set to {tier}, on {}", against.what);
         let why = "`ingress` is right for it: in its driver tags beside the bytes are lost, and packets with open \
                    checksums are left to `ingress` all the same";
         Some(no(against.about, what, why))
@@ -107,8 +112,11 @@ fn transmits(link: &Link, features: XdpFeatures) -> Option<Reason> {
     }
     let what = format!("the driver of {name} takes no redirected frames");
     let found = match is_veth(link) {
-        true => no(About::Driver, what, "its peer has neither GRO nor an XDP program")
-            .cure(Cure::PeerGro),
+        true => no(
+            About::Driver,
+            what,
+            "a veth takes them only where its peer has GRO or an XDP program: `ingress` is right for it, and needs neither",
+        ),
         false => no(About::Driver, what, "they would be lost (no XDP feature ndo-xmit)"),
     };
     Some(found.concerning(Concerns::Egress))
@@ -147,7 +155,8 @@ fn sockets(link: &Link) -> Option<Reason> {
 
 fn auto(link: &Link) -> Vec<Reason> {
     let Some(kind) = &link.kind else { return Vec::new() };
-    let what = format!("{} is a software device ({kind})", link.name);
+    // Without the name: what holds for many interfaces is said once for all of them.
+    let what = format!("a software device ({kind})");
     let why = "`ingress` is right for it: its driver does not see what stands beside a packet's bytes, such as a tag or \
                an open checksum";
     vec![no(About::Device, what, why)]

@@ -38,6 +38,7 @@ pub fn judge(facts: &Facts, link: &Link, bypass: Bypass) -> Standing {
         },
         is_ingress,
         is_egress,
+        link_up: has_link(link),
         reasons,
         bypassed: bypassed.into_iter().map(skipped).collect(),
         notes,
@@ -246,6 +247,12 @@ fn notes(facts: &Facts, link: &Link) -> Vec<Reason> {
             .concerning(Concerns::Ingress),
         );
     }
+    if link.flags & IFF_UP != 0 && !has_link(link) {
+        let what = format!("the link of {name} has no carrier");
+        let why =
+            "no packet passes until it has: look at the cable, or at the device at its other end";
+        notes.push(Reason::new(About::Down, what, why));
+    }
     notes.extend(reverse_path(facts, link));
     notes.extend(programs(facts, link));
     notes.extend(egress_queueing(facts, link));
@@ -392,6 +399,11 @@ pub(super) fn listed(filters: &[(u32, Filter)], link: &Link) -> Option<String> {
     (!words.is_empty()).then(|| words.join(", "))
 }
 
+/// Whether the link is up and has a carrier: without, no packet passes.
+pub(crate) fn has_link(link: &Link) -> bool {
+    link.flags & (IFF_UP | IFF_LOWER_UP) == IFF_UP | IFF_LOWER_UP
+}
+
 const BYPASSED: &str = "packets that we forward skip it, by the operator's word";
 /// tcx, and links of its programs.
 const OLDEST: (u32, u32) = (6, 6);
@@ -405,3 +417,4 @@ pub(super) const PLAIN_QDISCS: [&str; 6] =
 // linux/if.h.
 const IFF_UP: u32 = 1;
 const IFF_LOOPBACK: u32 = 8;
+const IFF_LOWER_UP: u32 = 1 << 16;

@@ -217,7 +217,7 @@ fn version(release: &str) -> (u32, u32) {
 }
 
 /// Capabilities that are needed to load and attach programs, and are not in effect (capabilities(7)).
-fn missing_capabilities() -> Vec<&'static str> {
+pub(crate) fn missing_capabilities() -> Vec<&'static str> {
     let effective = fs::read_to_string("/proc/thread-self/status")
         .and_then(|status| effective(&status).ok_or_else(|| io::ErrorKind::InvalidData.into()))
         .unwrap_or(0);

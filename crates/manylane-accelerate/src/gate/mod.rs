@@ -52,9 +52,10 @@ use manylane_io::netlink::{Notices, XdpFeatures, nftables, traffic, xfrm};
 
 pub use error::GateError;
 pub use facts::{Facts, Kernel, Offloads, Program};
+pub(crate) use judge::has_link;
 pub use judge::judge;
 pub use look::programs_of_others;
-pub(crate) use look::{encapsulated, links};
+pub(crate) use look::{encapsulated, links, missing_capabilities};
 pub(crate) use poller::Poller;
 pub use reason::{About, Bypass, Concerns, DriverStanding, Reason, Standing, Tier, UnknownBypass};
 

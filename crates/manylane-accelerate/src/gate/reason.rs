@@ -19,6 +19,8 @@ pub struct Standing {
     pub is_ingress: bool,
     /// Packets may be sent out by it by us.
     pub is_egress: bool,
+    /// The link is up and has a carrier: without, no packet passes.
+    pub link_up: bool,
     /// What keeps packets in the kernel.
     pub reasons: Vec<Reason>,
     /// What would, were it not overridden by name.
@@ -58,6 +60,7 @@ impl Standing {
             tier: Tier::Kernel,
             is_ingress: false,
             is_egress: false,
+            link_up: false,
             reasons: vec![reason],
             bypassed: Vec::new(),
             notes: Vec::new(),

@@ -24,7 +24,7 @@ pub(super) fn link(index: u32, name: &str) -> Link {
         kind: Some("veth".into()),
         mac: Some([2, 0, 0, 0, 0, index as u8]),
         mtu: 1500,
-        flags: 1,
+        flags: 0x1_0001, // Up, with a carrier.
         operstate: 6,
         master: None,
         member_kind: None,

@@ -43,6 +43,9 @@ pub trait Accelerated: Send + Sync {
     fn daemon(&self) -> AcceleratorStatus;
     /// The ports, in the order in which they were named.
     fn ports(&self) -> Vec<AcceleratedPort>;
+    /// The ports, as [`ports`](Accelerated::ports), with all counters at 0: the call reads no device's counters, so it
+    /// waits for no lock of the kernel.
+    fn states(&self) -> Vec<AcceleratedPort>;
     /// Packets that were left to the kernel, and packets that were lost behind us.
     fn drops(&self) -> Vec<PassedStatus>;
     /// The sum of all packets, which has to add up.

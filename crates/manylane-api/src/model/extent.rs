@@ -30,11 +30,12 @@ impl Extent {
         }
     }
 
-    /// Of an accelerator's ports, while its lease holds or not.
+    /// Of an accelerator's ports, while its lease holds or not. By a port without a link no packet passes.
     pub fn now(ports: &[AcceleratedPort], lease_holds: bool) -> Extent {
-        Extent::of(
-            ports.iter().map(|port| (port.ingress && lease_holds, port.egress && lease_holds)),
-        )
+        Extent::of(ports.iter().map(|port| {
+            let passes = lease_holds && port.link_up;
+            (port.ingress && passes, port.egress && passes)
+        }))
     }
 }
 
@@ -83,11 +84,25 @@ mod tests {
         }
     }
 
+    fn port(link_up: bool) -> AcceleratedPort {
+        AcceleratedPort { ingress: true, egress: true, link_up, ..AcceleratedPort::default() }
+    }
+
+    /// The lie: "2 of 2 interfaces accelerated" while a cable is out.
+    #[test]
+    fn a_port_without_a_link_is_not_accelerated() {
+        let said = |ports: &[AcceleratedPort]| Extent::now(ports, true).to_string();
+        assert_eq!(
+            said(&[port(true), port(false)]),
+            "1 of 2 interfaces accelerated: a packet needs two, so the kernel forwards everything"
+        );
+        assert_eq!(said(&[port(true), port(true), port(false)]), "2 of 3 interfaces accelerated");
+    }
+
     /// Without a lease no port does what it may.
     #[test]
     fn a_lapsed_lease_accelerates_nothing() {
-        let port = AcceleratedPort { ingress: true, egress: true, ..AcceleratedPort::default() };
-        let ports = [port.clone(), port];
+        let ports = [port(true), port(true)];
         assert_eq!(Extent::now(&ports, true).accelerated, 2);
         let said = Extent::now(&ports, false).to_string();
         assert_eq!(said, "0 of 2 interfaces accelerated: the kernel forwards everything");

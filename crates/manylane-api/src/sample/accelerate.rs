@@ -19,6 +19,10 @@ impl Accelerated for Sample {
         }
     }
 
+    fn states(&self) -> Vec<AcceleratedPort> {
+        self.ports()
+    }
+
     fn ports(&self) -> Vec<AcceleratedPort> {
         let lan = AcceleratedPort {
             port: 1,
@@ -121,7 +125,8 @@ impl Accelerated for Sample {
                 help: "port.lan.tier can".into(),
             }));
         }
-        let warning = (value == "driver").then(|| "lan is a software device (veth)".into());
+        let warning = (value == "driver")
+            .then(|| "the tier is set to driver, on a software device (veth)".into());
         Ok(Setting { warning, ..Setting::new(key, SettingValue::Word(value.into())) })
     }
 

@@ -229,6 +229,9 @@ impl Accelerated for Comparing {
     fn ports(&self) -> Vec<AcceleratedPort> {
         AcceleratorSample.ports()
     }
+    fn states(&self) -> Vec<AcceleratedPort> {
+        AcceleratorSample.states()
+    }
     fn drops(&self) -> Vec<PassedStatus> {
         AcceleratorSample.drops()
     }

@@ -177,12 +177,14 @@ fn accelerate(options: &CommandOptions) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// For the service manager: each decision on the lease is progress. Only the thread that keeps the tables current decides
-/// on the lease. The decision may be to give the lease up: a restart would not make the kernel's changes fewer.
+/// For the service manager, by what needs no lock of the kernel: a watchdog that waits while another process holds one
+/// would have a daemon restarted that forwards well. Each decision on the lease is progress. Only the thread that keeps
+/// the tables current decides on the lease. The decision may be to give the lease up: a restart would not make the
+/// kernel's changes fewer.
 fn look(source: Arc<dyn Accelerated>) -> impl FnMut() -> Look + Send {
     let bypass = source.config().bypass;
     move || {
-        let (ports, lease) = (source.ports(), source.daemon().lease);
+        let (ports, lease) = (source.states(), source.daemon().lease);
         Look { status: extent::line(&ports, &lease, &bypass), progress: lease.checks }
     }
 }
@@ -226,6 +228,7 @@ fn text(standings: &[Standing]) -> String {
     let table = lay_out(&["Interface", "Tier", "Ingress", "Egress", ">Reasons", ">Bypassed"], rows);
     let extent = Extent::of(standings.iter().map(|standing| match standing.tier {
         Tier::Kernel => (false, false),
+        _ if !standing.link_up => (false, false),
         _ => (standing.is_ingress, standing.is_egress),
     }));
     let mut all = Vec::new();

@@ -66,12 +66,17 @@ pub(crate) fn line(ports: &[AcceleratedPort], lease: &LeaseStatus, bypass: &[Str
 
 /// What keeps interfaces that are not accelerated, each obstacle once, with their names.
 fn kept(ports: &[AcceleratedPort]) -> Vec<(String, String)> {
-    let kept = ports.iter().filter(|port| !(port.ingress && port.egress));
-    let missing =
-        ReasonStatus { what: "the interface does not exist now".into(), ..Default::default() };
+    let may = |port: &AcceleratedPort| port.ingress && port.egress;
+    let kept = ports.iter().filter(|port| !(may(port) && port.link_up));
+    let state = |what: &str| ReasonStatus { what: what.into(), ..Default::default() };
     let of_port = |port: &AcceleratedPort| {
-        let missing = port.index.is_none().then(|| missing.clone());
-        let reasons = missing.into_iter().chain(port.reasons.iter().cloned());
+        let state = match port.index {
+            None => Some(state("the interface does not exist now")),
+            // One that is switched off is the gate's reason.
+            Some(_) if may(port) => Some(state("the link has no carrier")),
+            Some(_) => None,
+        };
+        let reasons = state.into_iter().chain(port.reasons.iter().cloned());
         reasons.map(|reason| (port.name.clone(), reason)).collect::<Vec<_>>()
     };
     let all = grouped(kept.flat_map(of_port));
@@ -101,6 +106,7 @@ mod tests {
         AcceleratedPort {
             name: name.into(),
             index: Some(7),
+            link_up: true,
             ingress: reasons.is_empty(),
             egress: reasons.is_empty(),
             reasons: reasons.iter().map(reason).collect(),
@@ -130,6 +136,22 @@ mod tests {
             "1 of 2 interfaces accelerated: a packet needs two, so the kernel forwards everything; \
              wan: the interface does not exist now"
         );
+    }
+
+    /// `show ports`, `show drops` and the service manager, while a cable is out.
+    #[test]
+    fn a_port_without_a_carrier_is_not_accelerated_and_that_is_why() {
+        let unplugged = AcceleratedPort { link_up: false, ..port("wan", &[]) };
+        let ports = [port("lan", &[]), unplugged];
+        let first =
+            "1 of 2 interfaces accelerated: a packet needs two, so the kernel forwards everything";
+        let all = lease(true);
+        assert_eq!(line(&ports, &all, &[]), format!("{first}; wan: the link has no carrier"));
+        assert_eq!(head(&ports, &all, &[]), format!("{first}.\nwan: the link has no carrier\n"));
+        // Switched off, the gate says so, and once is enough.
+        let down = AcceleratedPort { link_up: false, ..port("wan", &["wan is down"]) };
+        let said = line(&[port("lan", &[]), down], &all, &[]);
+        assert_eq!(said, format!("{first}; wan: wan is down"));
     }
 
     #[test]

@@ -5,9 +5,10 @@ use manylane_net::wire::ethernet::Mac;
 
 use super::Thread;
 use crate::accelerator::lease::{Tables, now};
-use crate::accelerator::ports::{Port, is_usable};
+use crate::accelerator::ports::Port;
 use crate::accelerator::published::{PortView, ms};
 use crate::accelerator::{TierChoice, reason, tier_reasons};
+use crate::gate;
 
 impl Thread {
     /// Says what has become of ports, where that is new.
@@ -109,7 +110,7 @@ impl Thread {
                 index: port.index,
                 mac: link.and_then(|link| link.mac).map(Mac),
                 mtu: link.map_or(0, |link| link.mtu),
-                link_up: link.is_some_and(is_usable),
+                link_up: link.is_some_and(gate::has_link),
                 ingress: port.ingress && port.is_attached(),
                 egress: port.egress,
                 attached: port.is_attached(),

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use self::sockets::Finding;
 use super::{USAGE, complain, print};
+use crate::tables::extent::grouped;
 use crate::terminal::table::lay_out;
 use manylane_accelerate::gate::{
     Bypass, Gate, GateError, Kernel, Reason, Standing, programs_of_others,
@@ -129,8 +130,8 @@ fn text(examinations: &[Examination]) -> String {
     let free = standings.iter().filter(|standing| standing.is_free()).count();
     said += &format!("\n{free} of {} can be accelerated as they are\n", standings.len());
     said += &section("all interfaces", findings(first, |reason| reason.is_everywhere));
-    for standing in &standings {
-        said += &section(&standing.interface, findings(standing, |reason| !reason.is_everywhere));
+    for (names, findings) in shared(&standings) {
+        said += &section(&names, findings);
     }
     for Examination { standing, sockets, packet_sockets_error } in examinations {
         match (sockets, packet_sockets_error) {
@@ -156,10 +157,10 @@ fn row(standing: &&Standing) -> Vec<String> {
 }
 
 /// The findings on an interface, each with its effect.
-fn findings(
-    standing: &Standing,
+fn findings<'s>(
+    standing: &'s Standing,
     is_meant: impl Fn(&Reason) -> bool + Copy,
-) -> Vec<(&'static str, &Reason)> {
+) -> Vec<(&'static str, &'s Reason)> {
     [
         ("kept in the kernel", &standing.reasons),
         ("overridden", &standing.bypassed),
@@ -173,6 +174,23 @@ fn findings(
     .flat_map(|(word, reasons)| reasons.iter().map(move |reason| (word, reason)))
     .filter(|(_, reason)| is_meant(reason))
     .collect()
+}
+
+/// What is so for some interfaces, with their names: what many have is said once.
+fn shared<'s>(standings: &[&'s Standing]) -> Vec<(String, Vec<(&'static str, &'s Reason)>)> {
+    let of = |standing: &&'s Standing| {
+        let found = findings(standing, |reason| !reason.is_everywhere);
+        let name = standing.interface.clone();
+        found.into_iter().map(move |finding| (name.clone(), finding))
+    };
+    let mut sections: Vec<(String, Vec<_>)> = Vec::new();
+    for (names, finding) in grouped(standings.iter().flat_map(of)) {
+        match sections.iter_mut().find(|(known, _)| *known == names) {
+            Some((_, findings)) => findings.push(finding),
+            None => sections.push((names, vec![finding])),
+        }
+    }
+    sections
 }
 
 fn section(title: &str, findings: Vec<(&'static str, &Reason)>) -> String {

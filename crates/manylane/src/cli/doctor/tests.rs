@@ -21,6 +21,7 @@ fn standing(interface: &str) -> Standing {
         tier: Tier::Ingress,
         is_ingress: true,
         is_egress: true,
+        link_up: true,
         reasons: vec![],
         bypassed: vec![],
         notes: vec![],
@@ -86,6 +87,41 @@ wan
 "
     );
     assert!(said.lines().all(|line| line.chars().count() <= WIDTH), "{said}");
+}
+
+/// The paragraph about veth, for each of ten veths: what interfaces share is said once, with their names.
+#[test]
+fn what_some_interfaces_share_is_said_once() {
+    let veth = |name: &str| {
+        let own = format!("{name} has one receive queue");
+        Standing {
+            notes: vec![reason(About::Queues, false, &own, None)],
+            driver: DriverStanding {
+                auto: vec![reason(About::Device, false, "a software device (veth)", None)],
+                ..DriverStanding::default()
+            },
+            ..standing(name)
+        }
+    };
+    let said =
+        text(&[examination(veth("lan")), examination(veth("wan")), examination(standing("nic"))]);
+    let (_, findings) = said.split_once("as they are\n").expect("behind the table");
+    assert_eq!(
+        findings,
+        "
+lan
+- note: lan has one receive queue
+  packets that we forward would skip it
+
+lan, wan
+- not in the driver by auto: a software device (veth)
+  packets that we forward would skip it
+
+wan
+- note: wan has one receive queue
+  packets that we forward would skip it
+"
+    );
 }
 
 #[test]
