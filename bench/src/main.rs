@@ -11,13 +11,13 @@ mod fib;
 mod figure;
 mod forward;
 mod histogram;
+mod mechanisms;
 mod network;
 mod observation;
 mod prelude;
 mod report;
 mod router;
 mod scale;
-mod seed;
 mod tcp;
 mod threads;
 mod veth;
@@ -41,7 +41,7 @@ enum Question {
     Tcp(tcp::Plan),
     Veth(veth::Plan),
     #[command(alias = "seed")]
-    Compare(seed::Plan),
+    Compare(mechanisms::Plan),
 }
 
 /// How often to measure, and how to print.
@@ -90,7 +90,7 @@ fn main() -> ExitCode {
         Question::Scale(plan) => scale::run(&plan),
         Question::Tcp(plan) => tcp::run(&plan),
         Question::Veth(plan) => veth::run(&plan),
-        Question::Compare(plan) => seed::run(&plan),
+        Question::Compare(plan) => mechanisms::run(&plan),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

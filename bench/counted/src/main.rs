@@ -20,7 +20,7 @@ mod forward;
 mod neighbour;
 #[path = "../../src/baseline/neighbour.rs"]
 mod old;
-#[path = "../../src/seed/neighbour/own.rs"]
+#[path = "../../src/mechanisms/neighbour/own.rs"]
 mod own;
 #[path = "../../../crates/manylane-lab/src/packet.rs"]
 mod packet;

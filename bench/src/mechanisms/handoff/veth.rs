@@ -29,9 +29,9 @@ use manylane_lab::load::{NOBODY, NOBODYS_MAC, rate};
 use manylane_lab::{Flows, Lab, RouterOptions, SERVER_V4, tool, udp_stream};
 use manylane_net::wire::ethernet::Mac;
 
+use crate::mechanisms::Plan;
 use crate::network::{Network, ask, meanwhile};
 use crate::prelude::*;
-use crate::seed::Plan;
 use crate::tcp::options;
 
 const FLOWS: u16 = 1 << 14;

@@ -10,8 +10,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use super::{ROWS, SLICE, Way};
 use crate::baseline::frame::{Glibc, Packets};
+use crate::mechanisms::Plan;
 use crate::prelude::*;
-use crate::seed::Plan;
 
 /// The child, seen from its parent.
 pub struct Untuned {
