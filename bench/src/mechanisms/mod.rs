@@ -67,14 +67,14 @@ type Question = fn(&Plan, &Output) -> Result;
 /// The question about each mechanism, under the name of its bench, in the order of `all`. Packet memory last of what is
 /// measured: it tunes glibc for the whole process.
 const QUESTIONS: [(Mechanism, &str, Question); 8] = [
-    (Mechanism::Neighbour, "seed/neighbour", neighbour::run),
-    (Mechanism::Refcount, "seed/refcount", refcount::run),
-    (Mechanism::Rcu, "seed/rcu", rcu::run),
-    (Mechanism::Handoff, "seed/handoff", handoff::run),
-    (Mechanism::Handoff, "seed/handoff", handoff::veth::run),
-    (Mechanism::Socket, "seed/socket", socket::run),
+    (Mechanism::Neighbour, "compare/neighbour", neighbour::run),
+    (Mechanism::Refcount, "compare/refcount", refcount::run),
+    (Mechanism::Rcu, "compare/rcu", rcu::run),
+    (Mechanism::Handoff, "compare/handoff", handoff::run),
+    (Mechanism::Handoff, "compare/handoff", handoff::veth::run),
+    (Mechanism::Socket, "compare/socket", socket::run),
     (Mechanism::All, "scale", |plan, output| scale::measure(&plan.pace, output)),
-    (Mechanism::Frame, "seed/frame", frame::run),
+    (Mechanism::Frame, "compare/frame", frame::run),
 ];
 
 /// By each way, with `all` unless the user says otherwise: as many as in the source's measurement.
@@ -143,16 +143,16 @@ mod tests {
         let pace = Pace { quick: true, json: true, runs: None };
         let plan = Plan { pace, ..Plan::default() };
         let output = |bench| Output::new(bench, true);
-        refcount::run(&plan, &output("seed/refcount")).expect("a reference is held all the time");
-        neighbour::measure(&plan, Some(4096), &output("seed/neighbour"))
+        refcount::run(&plan, &output("compare/refcount")).expect("a reference is held all the time");
+        neighbour::measure(&plan, Some(4096), &output("compare/neighbour"))
             .expect("no frame is a mixture");
         let prefixes = Prefixes {
             ipv4: vec!["198.51.0.0/16".parse().expect("a prefix")],
             ipv6: vec!["2001:db8:9::/48".parse().expect("a prefix")],
         };
-        undisturbed(|| handoff::measure(&plan, &prefixes, &output("seed/handoff")))
+        undisturbed(|| handoff::measure(&plan, &prefixes, &output("compare/handoff")))
             .expect("no frame is missing or reordered");
-        rcu::run(&plan, &output("seed/rcu")).expect("readers turn until the writer is done");
-        socket::run(&plan, &output("seed/socket")).expect("every frame is forwarded");
+        rcu::run(&plan, &output("compare/rcu")).expect("readers turn until the writer is done");
+        socket::run(&plan, &output("compare/socket")).expect("every frame is forwarded");
     }
 }

@@ -35,8 +35,8 @@ fn rows() -> Vec<Row> {
 }
 
 fn page(rows: &[Row]) -> String {
-    let machine = [("Processor", "<fast> & \"new\"".into()), ("Command", "seed all".into())];
-    let failures = ["seed/x: 1 < 2".into()];
+    let machine = [("Processor", "<fast> & \"new\"".into()), ("Command", "compare all".into())];
+    let failures = ["compare/x: 1 < 2".into()];
     let report = Report { rows, machine: &machine, failures: &failures, quick: true };
     report.page().expect("it is drawn")
 }
