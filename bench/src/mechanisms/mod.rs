@@ -143,7 +143,8 @@ mod tests {
         let pace = Pace { quick: true, json: true, runs: None };
         let plan = Plan { pace, ..Plan::default() };
         let output = |bench| Output::new(bench, true);
-        refcount::run(&plan, &output("compare/refcount")).expect("a reference is held all the time");
+        refcount::run(&plan, &output("compare/refcount"))
+            .expect("a reference is held all the time");
         neighbour::measure(&plan, Some(4096), &output("compare/neighbour"))
             .expect("no frame is a mixture");
         let prefixes = Prefixes {

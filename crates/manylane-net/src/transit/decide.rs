@@ -18,9 +18,10 @@
 use manylane_sync::rcu::{Guard, Index};
 use manylane_sync::words::Words;
 
+use super::Verdict;
 use super::layout::{self, PORT_WORDS, PORTS, RECORD_WORDS, UNKNOWN, control, flags, port, record};
 use super::policy::{Found, Policy, Query, of_ipv4};
-use super::{Verdict, writer};
+use super::writer::{self, Adjacency};
 use crate::fib::{Ipv4Fib, Ipv6Fib, NextHop as NextHopMark, Packed};
 use crate::forward::{HEADERS_MAX, decrement_ttl};
 use crate::neighbour::Neighbour;
@@ -80,14 +81,6 @@ impl Port {
     fn has(self, flags: u32) -> bool {
         self.flags & flags != 0
     }
-}
-
-/// A record of the tables, as one packet sees it.
-struct Adjacency {
-    egress_ifindex: u32,
-    egress_port: u16,
-    mtu: u32,
-    addresses: [Mac; 2],
 }
 
 /// What has to hold, or the verdict.
@@ -392,12 +385,7 @@ impl Transit {
         let [first, last] = record::STAMPS.map(|place| words[place]);
         // A record is replaced whole. One that was not, because a writer broke that rule, is none.
         check(number != 0 && first == last, Verdict::Unresolved)?;
-        Ok(Adjacency {
-            egress_ifindex: words[record::EGRESS_INTERFACE],
-            egress_port: words[record::EGRESS_PORT] as u16,
-            mtu: words[record::MTU],
-            addresses: writer::macs(std::array::from_fn(|at| words[record::ADDRESSES + at])),
-        })
+        Ok(Adjacency::of(&words))
     }
 
     fn port(&self, number: u16) -> Port {
@@ -429,9 +417,8 @@ fn found(found: Found<'_>) -> Result<Index<'_, NextHopMark>, Verdict> {
 impl Adjacency {
     /// What forwarding does to a frame: another link header, and one hop older.
     fn rewrite(&self, frame: &mut [u8]) {
-        let [destination, source] = self.addresses;
         let ether_type = u16::from_be_bytes([frame[12], frame[13]]);
-        ethernet::emit(frame, destination, source, ether_type);
+        ethernet::emit(frame, self.destination, self.source, ether_type);
         match frame.first_chunk_mut::<{ LINK_HEADER + ipv4::HEADER_LEN }>() {
             Some(head) if ether_type == ether_type::IPV4 => decrement_ttl(head),
             _ => frame[LINK_HEADER + HOP_LIMIT] -= 1, // Checked to be above 1.

@@ -36,6 +36,20 @@ pub struct Adjacency {
     pub source: Mac,
 }
 
+impl Adjacency {
+    /// What the words of a record say.
+    pub(super) fn of(words: &[u32; RECORD_WORDS]) -> Adjacency {
+        let [destination, source] = macs(std::array::from_fn(|at| words[record::ADDRESSES + at]));
+        Adjacency {
+            egress_ifindex: words[record::EGRESS_INTERFACE],
+            egress_port: words[record::EGRESS_PORT] as u16,
+            mtu: words[record::MTU],
+            destination,
+            source,
+        }
+    }
+}
+
 /// What a port is, and what may be done there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortRecord {
@@ -353,15 +367,9 @@ impl TransitMut {
         if record == NO_RECORD {
             return None;
         }
-        let word = |place: usize| self.records.load(record as usize * RECORD_WORDS + place);
-        let [destination, source] = macs(std::array::from_fn(|at| word(record::ADDRESSES + at)));
-        Some(Adjacency {
-            egress_ifindex: word(record::EGRESS_INTERFACE),
-            egress_port: word(record::EGRESS_PORT) as u16,
-            mtu: word(record::MTU),
-            destination,
-            source,
-        })
+        let first = record as usize * RECORD_WORDS;
+        let words = std::array::from_fn(|place| self.records.load(first + place));
+        Some(Adjacency::of(&words))
     }
 
     /// Gives back a slot that nothing leads to any more. The slot keeps its record until another neighbour has it, for
@@ -613,7 +621,7 @@ fn address_words(destination: Mac, source: Mac) -> [u32; 3] {
 }
 
 /// Destination and source of these words.
-pub(super) fn macs(words: [u32; 3]) -> [Mac; 2] {
+fn macs(words: [u32; 3]) -> [Mac; 2] {
     let [[a, b, c, d], [e, f, g, h], [i, j, k, l]] = words.map(u32::to_ne_bytes);
     [Mac([a, b, c, d, e, f]), Mac([g, h, i, j, k, l])]
 }
