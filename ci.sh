@@ -74,6 +74,7 @@ step_test() {
         tests+=(--test "$name")
     done
     local status=0
+    if OPENMETRICS_PYTHON=$(tests/openmetrics.sh); then export OPENMETRICS_PYTHON; else status=1; fi
     cargo test --workspace --no-fail-fast --lib --bins --examples "${tests[@]}" -- \
         --show-output || status=1
     cargo test --workspace --no-fail-fast --doc || status=1

@@ -21,6 +21,7 @@ mod mirror;
 mod missing;
 mod privileges;
 mod reload;
+mod rtnl;
 mod rules;
 mod table;
 mod transit;

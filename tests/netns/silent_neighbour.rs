@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::scenario::Scenario;
 use manylane_lab::scenario::{all_answered, error_of};
-use manylane_lab::{IcmpError, LAN_V4, LAN_V6, SERVER_V4, SERVER_V6};
+use manylane_lab::{IcmpError, LAN_V4, LAN_V6, LabOptions, RouterOptions, SERVER_V4, SERVER_V6};
 
 #[test]
 fn the_sender_is_told_when_a_neighbour_does_not_answer() {
@@ -22,6 +22,29 @@ fn the_sender_is_told_when_a_neighbour_does_not_answer() {
     all_answered(client, SERVER_V4, 56);
     all_answered(client, SERVER_V6, 56);
     scenario.finish();
+}
+
+/// The settings of `[neighbour]` reach the wire: the router solicits a silent neighbour as often as they say, then gives up.
+#[test]
+fn a_silent_neighbour_is_asked_for_as_often_as_the_configuration_says() {
+    for times in [1, 2, 6] {
+        // Questions to known neighbours would be counted, too.
+        let more = format!(
+            "[neighbour]\nmcast_solicit = {times}\nretrans_time_ms = 100\n\
+             base_reachable_time_ms = 3600000\nduplicate_detection = \"off\"\n"
+        );
+        let router = RouterOptions { more, ..RouterOptions::default() };
+        let Some(scenario) = Scenario::start_with(LabOptions::default(), &router) else { return };
+        scenario.warm_up(&[SERVER_V4, SERVER_V6]);
+        for (destination, from) in [("10.2.0.77", LAN_V4), ("2001:db8:2::77", LAN_V6)] {
+            let before = scenario.created("solicitation");
+            let destination: IpAddr = destination.parse().expect("an address");
+            let (router, _) = error_of(&scenario.lab.client, destination, 56, 64);
+            assert_eq!(router, from);
+            assert_eq!(scenario.created("solicitation") - before, times, "{destination}");
+        }
+        scenario.finish();
+    }
 }
 
 /// What is held when the router stops is accounted for too.

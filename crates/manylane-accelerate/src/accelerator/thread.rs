@@ -298,13 +298,14 @@ impl Thread {
         self.next_poll = Instant::now() + POLL;
         let interfaces = self.ports.names();
         let kernel = tables::known(&self.mirror);
-        self.poller.request(|| gate::links(&kernel, &interfaces).into_iter().cloned().collect());
+        let mirror = &mut self.mirror;
+        // Also what would wait here for a lock of the kernel: this thread renews the lease.
+        self.poller.request(|| gate::Round {
+            links: gate::links(&kernel, &interfaces).into_iter().cloned().collect(),
+            neighbours: mirror.to_confirm(now()).collect(),
+        });
         self.todo.judge |= self.trouble.is_some();
         let before = self.published.enter(Activity::Neighbours);
-        for (link, address) in self.mirror.to_confirm(now()) {
-            // A neighbour that has gone meanwhile is not queried again.
-            let _ = self.netlink.resolve_neighbour(link, address);
-        }
         self.ports.list.iter_mut().for_each(|port| port.driver.sockets.retry());
         self.todo.judge |= self.ports.retry_locks();
         // What was refused is tried again.

@@ -13,7 +13,7 @@
 //! | gate       | the lock, for qdiscs, filters, programs, features; nftables' mutex. Only after a change, while the kernel forwards: what is looked at each second is the poller thread's (`gate/poller.rs`) |
 //! | programs   | the lock, to attach and detach; grace periods of the kernel, resets of a driver    |
 //! | statistics | the lock                                                                           |
-//! | neighbours | the lock                                                                           |
+//! | neighbours | nothing: the poller thread has the kernel verify them (`gate/poller.rs`) |
 //! | questions  | what the API asks: a difference reads all tables                                   |
 
 use std::time::{Duration, Instant};

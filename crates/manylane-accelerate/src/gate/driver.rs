@@ -69,7 +69,7 @@ fn ingress(facts: &Facts, link: &Link, features: XdpFeatures) -> Vec<Reason> {
     let mut found = Vec::new();
     if !features.redirects {
         let why = "packets can be forwarded in drivers that do";
-        found.push(no(About::Driver, format!("the driver of {name} runs no XDP programs"), why));
+        found.push(no(About::Driver, "the driver runs no XDP programs".into(), why));
     }
     if let Some(id) = link.xdp {
         let what = format!("XDP program {id} is on {name}");
@@ -106,11 +106,11 @@ fn tags(facts: &Facts, link: &Link) -> Option<Reason> {
 
 /// Whether redirected frames leave by it. What is sent by sockets needs no such driver.
 fn transmits(link: &Link, features: XdpFeatures) -> Option<Reason> {
-    let name = &link.name;
     if features.transmits {
         return None;
     }
-    let what = format!("the driver of {name} takes no redirected frames");
+    // Without the name: said once for many.
+    let what = "the driver takes no redirected frames".to_owned();
     let found = match is_veth(link) {
         true => no(
             About::Driver,

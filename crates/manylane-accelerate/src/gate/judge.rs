@@ -168,6 +168,9 @@ fn device(facts: &Facts, link: &Link) -> Vec<Reason> {
 
 /// Off for both families, the port has no work.
 fn forwarding(facts: &Facts, link: &Link) -> Option<Reason> {
+    if link.master.is_some() {
+        return None; // Its packets are another device's, so its own setting is no news, and changing it no help.
+    }
     let is_on = |family| facts.kernel.forwards(link.index, family);
     (!is_on(Family::V4) && !is_on(Family::V6)).then(|| {
         Reason::new(
@@ -241,7 +244,7 @@ fn notes(facts: &Facts, link: &Link) -> Vec<Reason> {
         notes.push(
             Reason::new(
                 About::Forwarding,
-                format!("forwarding of {words} is off on {name}"),
+                format!("forwarding of {words} is off"),
                 "such packets are left to the kernel, which does not route them: right, unless they are to be routed",
             )
             .concerning(Concerns::Ingress),

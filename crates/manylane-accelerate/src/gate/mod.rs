@@ -56,7 +56,7 @@ pub(crate) use judge::has_link;
 pub use judge::judge;
 pub use look::programs_of_others;
 pub(crate) use look::{encapsulated, links, missing_capabilities};
-pub(crate) use poller::Poller;
+pub(crate) use poller::{Poller, Round};
 pub use reason::{About, Bypass, Concerns, DriverStanding, Reason, Standing, Tier, UnknownBypass};
 
 /// Finds foreign BPF programs at tcx ingress of the device of this number and name.

@@ -48,7 +48,8 @@ impl Thread {
         }
         let mut ports = Ports::new(&options, locks);
         ports.lock(&links).map_err(AccelerateError::InterfaceLock)?;
-        let poller = Poller::start(programs_of_others(), doorbell.clone());
+        let its_netlink = Netlink::open().map_err(AccelerateError::Netlink)?;
+        let poller = Poller::start(programs_of_others(), its_netlink, doorbell.clone());
         let poller = poller.map_err(refused("a thread"))?;
         let mut thread = Thread::build(options, ports, doorbell, (watch, gate, poller, netlink))?;
         // The first turn reads all, the next ones hear what was said meanwhile: then the tables are true, and the

@@ -29,6 +29,16 @@ fn a_device_that_is_not_one_of_ours_is_kept() {
             links.push(Link { kind, lower: Some(ETH0), ..link(9, "mv0") });
         }),
     ]);
+    // The attack: a command that makes the host a router, where its bridge only has to forward frames.
+    let facts = with(|facts| {
+        facts.kernel.links[0].master = Some(9);
+        forwarding(facts, ETH0 as i32, Family::V4, false);
+        forwarding(facts, ETH0 as i32, Family::V6, false);
+    });
+    let reasons = &stand(&facts)[0].reasons;
+    let [Reason { about: About::Member, command: None, .. }] = &reasons[..] else {
+        panic!("a member's own forwarding is no news: {reasons:#?}")
+    };
     // A VLAN takes only its own, which our program sees; a veth's peer takes nothing.
     for kind in ["vlan", "veth"] {
         let facts = with(|facts| {
@@ -66,8 +76,8 @@ fn without_forwarding_nothing_comes_in_to_be_forwarded() {
     )]);
     // One family continues without the other.
     for (link, family, said) in [
-        (ETH0 as i32, Family::V4, "forwarding of IPv4 is off on eth0"),
-        (-1, Family::V6, "forwarding of IPv6 is off on eth0"),
+        (ETH0 as i32, Family::V4, "forwarding of IPv4 is off"),
+        (-1, Family::V6, "forwarding of IPv6 is off"),
     ] {
         let facts = with(|facts| forwarding(facts, link, family, false));
         let [standing, _] = stand(&facts);

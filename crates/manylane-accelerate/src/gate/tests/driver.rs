@@ -44,7 +44,7 @@ fn a_nic_that_can_all_of_it_is_in_the_driver_by_auto() {
 fn what_would_be_skipped_or_not_seen_keeps_one_direction_out_of_the_driver() {
     type Case = (&'static str, Option<&'static str>, [bool; 2], fn(&mut Facts));
     let cases: [Case; 12] = [
-        ("the driver of eth0 runs no XDP programs", None, [false, true], |facts| {
+        ("the driver runs no XDP programs", None, [false, true], |facts| {
             facts.features[0].1.redirects = false;
         }),
         ("XDP program 8 is on eth0", None, [false, true], |facts| {

@@ -55,9 +55,11 @@ fn both_pages_are_strict_in_the_format_that_the_client_asks_for() {
     }
 }
 
-/// Prometheus' own parser and its rules for names, in the one format that they know.
+/// Prometheus' own parser and its rules for names, of both daemons' pages in the text format. `promtool check metrics` knows
+/// that format only: in OpenMetrics it refuses the type `info` as unknown, so `python_reads_both_pages_as_openmetrics` has
+/// another parser read those pages.
 #[test]
-fn promtool_takes_both_pages() {
+fn promtool_takes_both_daemons_pages_in_the_text_format() {
     let pages = [
         page::<dyn Source>(Arc::new(Sample), forwarder, limits(), Format::Text),
         page::<dyn Accelerated>(Arc::new(AcceleratorSample), accelerator, limits(), Format::Text),
@@ -68,7 +70,7 @@ fn promtool_takes_both_pages() {
         let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let Ok(mut promtool) = spawned else {
             println!(
-                "SKIPPED promtool_takes_both_pages: needs promtool, of Debian's package prometheus"
+                "SKIPPED promtool_takes_both_daemons_pages...: needs promtool, of Debian's package prometheus"
             );
             return;
         };
@@ -81,6 +83,47 @@ fn promtool_takes_both_pages() {
         assert!(output.status.success() && said.trim().is_empty(), "{said}");
     }
 }
+
+/// The parser of Prometheus' client for Python, which is strict about OpenMetrics: families, types, suffixes, units, labels,
+/// and the end.
+#[test]
+fn python_reads_both_pages_as_openmetrics() {
+    let Some(python) = std::env::var_os("OPENMETRICS_PYTHON") else {
+        println!(
+            "SKIPPED python_reads_both_pages_as_openmetrics: needs OPENMETRICS_PYTHON, which tests/openmetrics.sh sets"
+        );
+        return;
+    };
+    let read = |page: &str| {
+        let mut command = Command::new(&python);
+        command.args(["-c", READ_OPENMETRICS]).stdin(Stdio::piped());
+        let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = spawned.expect("tests/openmetrics.sh has made it");
+        let mut input = child.stdin.take().expect("it is piped");
+        input.write_all(page.as_bytes()).expect("it reads all of it first");
+        drop(input);
+        let output = child.wait_with_output().expect("it is our child");
+        let said = String::from_utf8_lossy(&output.stdout).trim().parse::<usize>();
+        said.map_err(|_| String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let pages = [
+        page::<dyn Source>(Arc::new(Sample), forwarder, limits(), Format::Open),
+        page::<dyn Accelerated>(Arc::new(AcceleratorSample), accelerator, limits(), Format::Open),
+    ];
+    for page in pages {
+        let ours = Exposed::read(&page).unwrap_or_else(|problem| panic!("{problem}"));
+        assert_eq!(read(&page), Ok(ours.samples.len()), "the same samples");
+        let endless = page.replace("# EOF\n", "");
+        assert!(read(&endless).is_err(), "it is strict");
+    }
+}
+
+/// Prints the number of samples.
+const READ_OPENMETRICS: &str = "
+import sys
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read
+print(sum(len(family.samples) for family in read(sys.stdin.read())))
+";
 
 #[test]
 fn the_forwarders_metrics_add_up_with_its_ledger() {

@@ -138,6 +138,81 @@ fn a_used_stale_neighbour_is_asked_three_times_before_it_fails() {
     assert_eq!((failed.state, failed.mac), (State::Failed, None));
 }
 
+/// Each of `[neighbour]`'s timers moves what it names, and that alone: seconds at which questions are sent and states end.
+#[test]
+fn each_timer_moves_what_it_names() {
+    let usual = Timing::default();
+    let seconds = Duration::from_secs;
+    // Questions to all, refused from and until, forgotten; proven until; questions to itself, given up.
+    assert_eq!(life(&usual), (vec![0, 1, 2], [3, 4, 63], 30, vec![35, 36, 37], 38));
+    for (timing, expected) in [
+        (
+            Timing { retransmit: seconds(2), ..usual },
+            (vec![0, 2, 4], [6, 7, 66], 30, vec![35, 37, 39], 41),
+        ),
+        (
+            Timing { multicast_max: 5, ..usual },
+            (vec![0, 1, 2, 3, 4], [5, 6, 65], 30, vec![35, 36, 37], 38),
+        ),
+        (Timing { unicast_max: 1, ..usual }, (vec![0, 1, 2], [3, 4, 63], 30, vec![35], 36)),
+        (
+            Timing { delay_first_probe: seconds(9), ..usual },
+            (vec![0, 1, 2], [3, 4, 63], 30, vec![39, 40, 41], 42),
+        ),
+        (
+            Timing { reachable: seconds(100), ..usual },
+            (vec![0, 1, 2], [3, 4, 63], 100, vec![105, 106, 107], 108),
+        ),
+        (
+            Timing { failed_lifetime: seconds(10), ..usual },
+            (vec![0, 1, 2], [3, 4, 13], 30, vec![35, 36, 37], 38),
+        ),
+        (
+            Timing { failed_hold: seconds(6), ..usual },
+            (vec![0, 1, 2], [3, 9, 63], 30, vec![35, 36, 37], 38),
+        ),
+    ] {
+        assert_eq!(life(&timing), expected, "{timing:?}");
+    }
+}
+
+/// Two lives of a neighbour that a packet needs at second 0. One never answers: the seconds of the questions to all, when
+/// its packets are refused, when that ends, and when it is forgotten. The other answers at once and is used as soon as
+/// it is stale: until when it is proven, the seconds of the questions to itself, and when it is given up.
+fn life(timing: &Timing) -> (Vec<u64>, [u64; 3], u64, Vec<u64>, u64) {
+    let unknown = first(KEY, Event::Missing, at(0)).expect("a packet creates an entry");
+    let (silent, to_all, refused) = until_failed(unknown, timing);
+    let held = silent.deadline.expect("it is refused for a while");
+    let (open, _) = step(&silent, Event::Timeout, held, timing);
+    let forgotten = open.deadline.expect("it is shown for a while");
+    assert!(step(&open, Event::Timeout, forgotten, timing).1.remove);
+
+    let answer = Event::Heard { mac: Some(MAC), kind: Kind::ArpReply };
+    let asked = step(&unknown, Event::Timeout, at(0), timing).0;
+    let known = step(&asked, answer, at(0), timing).0;
+    let proven = known.deadline.expect("an answer proves it for a while");
+    let stale = step(&known, Event::Timeout, proven, timing).0;
+    assert_eq!((known.state, stale.state), (State::Reachable, State::Stale));
+    let used = step(&stale, Event::Used, proven, timing).0;
+    let (_, to_itself, given_up) = until_failed(used, timing);
+    let ends = [refused, held.as_secs(), forgotten.as_secs()];
+    (to_all, ends, proven.as_secs(), to_itself, given_up)
+}
+
+/// Lets deadlines come until the neighbour is given up: the seconds of the questions, and that second.
+fn until_failed(mut entry: Entry, timing: &Timing) -> (Entry, Vec<u64>, u64) {
+    let mut asked = Vec::new();
+    loop {
+        let now = entry.deadline.expect("what is asked for has a deadline");
+        let (next, actions) = step(&entry, Event::Timeout, now, timing);
+        if next.state == State::Failed {
+            return (next, asked, now.as_secs());
+        }
+        asked.extend(actions.solicit.map(|_| now.as_secs()));
+        entry = next;
+    }
+}
+
 /// Dropping for a second costs less than holding for three, again and again.
 #[test]
 fn a_failed_neighbour_refuses_for_a_while_and_is_forgotten_later() {
