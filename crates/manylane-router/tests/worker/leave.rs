@@ -7,7 +7,7 @@ use manylane_frame::vocabulary::DropReason;
 use manylane_net::neighbour::{HoldLimits, Key};
 use manylane_sync::handoff::GROUP;
 
-use super::handoff::{Floor, Like, NEAR, TWO};
+use super::floor::{Floor, Like, NEAR, TWO};
 use crate::rig::*;
 use manylane_worker::stats::PortCount;
 use manylane_worker::worker::handoff::{STALL_MAX_NS, limits};

@@ -3,6 +3,7 @@
 //! `rig` has a worker with its ports and the control thread's part, played by the test.
 
 mod bounds;
+mod floor;
 mod handoff;
 mod leave;
 mod ledger;

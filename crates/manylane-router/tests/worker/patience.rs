@@ -10,7 +10,7 @@ use manylane_net::wire::flow::frame_hash;
 use manylane_sync::doorbell::Wake;
 use manylane_sync::handoff::{GROUP, RECEIVER, SteeringMap};
 
-use super::handoff::{Floor, Like, NEAR, TWO};
+use super::floor::{Floor, Like, NEAR, TWO};
 use crate::rig::*;
 use manylane_worker::stats::{PortCount, WorkerCount};
 use manylane_worker::worker::Worker;

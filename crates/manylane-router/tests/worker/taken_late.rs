@@ -6,7 +6,7 @@ use manylane_frame::{Batch, Pool};
 use manylane_io::port::{Receiver, Transmitter, memory};
 use manylane_sync::handoff::{GROUP, RECEIVER};
 
-use super::handoff::{Floor, Like, NEAR, TWO};
+use super::floor::{Floor, Like, NEAR, TWO};
 use crate::rig::*;
 
 /// Port 1's device: a wire from each worker. The device looks at them one after another, and not in every turn.

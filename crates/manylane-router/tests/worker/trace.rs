@@ -11,7 +11,7 @@ use manylane_net::neighbour::{HOLD_MAX_NS, HoldLimits, Key};
 use manylane_net::wire::arp;
 use manylane_sync::handoff::GROUP;
 
-use super::handoff::{Floor, NEAR, TWO};
+use super::floor::{Floor, NEAR, TWO};
 use super::ledger::{any_frame, ping, resum};
 use crate::rig::*;
 use manylane_api::{TraceStage, TraceWhat};
