@@ -157,10 +157,10 @@ fn row(standing: &&Standing) -> Vec<String> {
 }
 
 /// The findings on an interface, each with its effect.
-fn findings<'s>(
-    standing: &'s Standing,
+fn findings(
+    standing: &Standing,
     is_meant: impl Fn(&Reason) -> bool + Copy,
-) -> Vec<(&'static str, &'s Reason)> {
+) -> Vec<(&'static str, &Reason)> {
     [
         ("kept in the kernel", &standing.reasons),
         ("overridden", &standing.bypassed),
