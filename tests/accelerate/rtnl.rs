@@ -177,14 +177,15 @@ impl Bed {
             let first = Holder::hold(&self.topology)?;
             let mut up = mortal("ip");
             up.args(["link", "set", "spare", "up"]);
-            let up = spawn_in(self.topology.host("r1"), up);
+            let mut up = spawn_in(self.topology.host("r1"), up);
             waits_for_the_lock(&up);
             let second = Holder::start(&self.topology);
             waits_for_the_lock(&second.child);
             first.release();
-            let second = second.wait_until_held()?;
-            let status = { up }.wait().expect("it is our child");
+            let second = second.wait_until_held();
+            let status = up.wait().expect("it is our child");
             assert!(status.success(), "{status}");
+            let second = second?;
             // The thread waits for the lock, or has had it: then its lease is renewed on and on.
             let checks = self.lease().checks;
             self.stream.after(WATCHED);

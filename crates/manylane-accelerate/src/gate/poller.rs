@@ -2,7 +2,7 @@
 //!
 //! Each of these looks and requests takes a lock of the kernel (RTNL) that another process or namespace may hold for
 //! seconds. The mirror's thread must not wait for that, since it renews the lease: it requests a look, continues, and
-//! compares what was seen when the doorbell rings. The kernel announces what it has verified, or not.
+//! compares what was seen when the doorbell rings. The kernel announces each neighbour that it has verified.
 //!
 //! | side           | calls                                       | when                                    |
 //! |----------------|---------------------------------------------|-----------------------------------------|
