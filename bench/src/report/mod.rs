@@ -112,7 +112,7 @@ impl Report<'_> {
         let bars = || here.iter().flat_map(|plot| &plot.bars);
         let is_shown =
             |row: &&Row| bars().any(|bar| matches!(bar.of, Of::Figure(name) if name == row.figure));
-        let of = |row: &&Row| benches.contains(&row.bench);
+        let of = |row: &&Row| benches.contains(&row.bench.as_str());
         let (plotted, others): (Vec<&Row>, Vec<&Row>) =
             self.rows.iter().filter(of).partition(is_shown);
         rows(page, "What is plotted, in figures", &plotted)?;

@@ -4,8 +4,8 @@ use super::*;
 
 /// A row for each bar, and the model's.
 fn rows() -> Vec<Row> {
-    let row = |bench, figure: &str, value| Row {
-        bench,
+    let row = |bench: &str, figure: &str, value| Row {
+        bench: bench.into(),
         figure: figure.into(),
         value,
         min: value * 0.9,

@@ -49,8 +49,8 @@ use own::{ADDRESS, MAC, OURS, Own};
 /// Measures and prints; where the plan has a number of frames, sends these by each design besides.
 pub fn run(plan: &Plan, output: &Output) -> Result {
     // The child's figures, which are exact.
-    for (name, lines) in scale::counted(plan.pace.quick, Some("neighbour"))?.others() {
-        output.figure(name, "lines", &[*lines]);
+    for row in scale::counted(plan.pace.quick, Some("neighbour"))? {
+        output.show(row);
     }
     measure(plan, plan.frames(), output)
 }
