@@ -52,7 +52,7 @@ fn every_mechanism_has_its_section_with_all_its_plots() {
         assert!(section.contains(title));
         assert_eq!(section.matches("<svg").count(), here.len() + 1, "{id}");
         for role in [Role::Before, Role::Fix, Role::Manylane] {
-            let is_there = section.contains(&format!("fill=\"{}\"", code(role.stand_in())));
+            let is_there = section.contains(&format!("<rect class=\"{}\"", role.name()));
             assert!(is_there, "{id} {role:?}");
         }
         for bar in here.iter().flat_map(|plot| &plot.bars).chain(&source.bars) {
