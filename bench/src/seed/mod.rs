@@ -120,39 +120,3 @@ fn interleave(
     finish(&mut bench.rounds);
     bench.print(output)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Measures again while other programs use the cores: a quick slice counts whatever happened beside it, but a
-    /// latency that no frame had is none.
-    fn undisturbed(mut measure: impl FnMut() -> Result) -> Result {
-        const TRIES: usize = 20;
-        for _ in 1..TRIES {
-            match measure() {
-                Err(error) if error.to_string().contains("something else used these cores") => {}
-                outcome => return outcome,
-            }
-        }
-        measure()
-    }
-
-    #[test]
-    fn each_mechanism_can_be_measured_quickly() {
-        let pace = Pace { quick: true, json: true, runs: None };
-        let plan = Plan { pace, ..Plan::default() };
-        let output = |bench| Output::new(bench, true);
-        refcount::run(&plan, &output("seed/refcount")).expect("a reference is held all the time");
-        neighbour::measure(&plan, Some(4096), &output("seed/neighbour"))
-            .expect("no frame is a mixture");
-        let prefixes = Prefixes {
-            ipv4: vec!["198.51.0.0/16".parse().expect("a prefix")],
-            ipv6: vec!["2001:db8:9::/48".parse().expect("a prefix")],
-        };
-        undisturbed(|| handoff::measure(&plan, &prefixes, &output("seed/handoff")))
-            .expect("no frame is missing or reordered");
-        rcu::run(&plan, &output("seed/rcu")).expect("readers turn until the writer is done");
-        socket::run(&plan, &output("seed/socket")).expect("every frame is forwarded");
-    }
-}

@@ -82,11 +82,7 @@ const SCENES: [Scene; 4] = [
 ];
 
 pub fn run(plan: &Plan, output: &Output) -> Result {
-    measure(plan, &Prefixes::synthetic(), output)
-}
-
-/// Measures with another table.
-pub fn measure(plan: &Plan, prefixes: &Prefixes, output: &Output) -> Result {
+    let prefixes = &Prefixes::synthetic();
     output.note(&format!(
         "{} IPv4 prefixes, 64-byte frames, random destinations; one queue, two cores",
         prefixes.ipv4.len()
