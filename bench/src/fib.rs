@@ -46,9 +46,9 @@ pub struct Plan {
     /// The two cores to run on; without them, the last two
     #[arg(long, num_args = 2, value_names = ["CORE", "CORE"])]
     cores: Option<Vec<usize>>,
-    /// Only these figures: `lookup`, `updates` or both
-    #[arg(long, value_name = "PART", default_value = "")]
-    only: String,
+    /// Only these figures
+    #[arg(long, value_name = "PART", value_parser = ["lookup", "updates"])]
+    only: Option<String>,
 }
 
 const BATCH: usize = 32;
@@ -71,11 +71,11 @@ pub fn run(plan: &Plan) -> Result {
     // A short run measures as many rounds as the user wants, or a usual one.
     for run in 0..=plan.pace.runs.unwrap_or(9).max(3) {
         let measured = std::mem::take(&mut bench.rounds);
-        if plan.only != "updates" {
+        if plan.only.as_deref() != Some("updates") {
             ipv4.lookups(&mut bench)?;
             ipv6.lookups(&mut bench)?;
         }
-        if plan.only != "lookup" {
+        if plan.only.as_deref() != Some("lookup") {
             ipv4.updates(&mut bench)?;
             ipv6.updates(&mut bench)?;
         }

@@ -121,18 +121,12 @@ impl Rounds {
         self.values(name).last().copied().flatten()
     }
 
-    /// Adds a ratio whose two sides both contain `part`, which is no part of the question and is subtracted.
-    pub fn ratio_net(&mut self, name: &str, over: &str, under: &str, part: &str) {
-        let rounds = self.values(over).iter().zip(self.values(under)).zip(self.values(part));
-        let net = |((over, under), part): ((&Option<f64>, &Option<f64>), &Option<f64>)| {
-            Some(((*over)? - (*part)?) / ((*under)? - (*part)?))
-        };
-        let values = rounds.map(net).collect();
-        self.0.push(Figure { name: name.into(), unit: "x", values });
-    }
-
-    /// Prints all figures. An error names those that fewer than half of the rounds could measure.
+    /// Prints all figures. An error names those that fewer than half of the rounds could measure, or says that there are
+    /// none.
     pub fn print(&self, output: &Output) -> Result {
+        if self.0.is_empty() {
+            return Err("nothing is measured: no row or group has a name that begins so".into());
+        }
         let mut disturbed = Vec::new();
         for Figure { name, unit, values } in &self.0 {
             let runs: Vec<f64> = values.iter().copied().flatten().collect();

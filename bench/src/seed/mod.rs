@@ -17,7 +17,7 @@ use crate::prelude::*;
 use crate::scale;
 
 /// What does a mechanism cost beside what it replaces?
-#[derive(Default, clap::Args)]
+#[derive(clap::Args)]
 pub struct Plan {
     /// Which one
     mechanism: Mechanism,
@@ -35,18 +35,14 @@ pub struct Plan {
     /// With `all`: a page with a plot for each mechanism
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// With `handoff`: only this number of regimes, from the first, for a profiler
-    #[arg(long)]
-    scenes: Option<usize>,
     /// The child that `frame` starts
     #[arg(long, hide = true)]
     untuned: bool,
 }
 
-#[derive(Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Mechanism {
     /// Each of them, and the model of `scale`; `--html` makes a report of it
-    #[default]
     All,
     /// Packet memory
     Frame,

@@ -56,20 +56,22 @@ pub fn run(plan: &Plan, output: &Output) -> Result {
     let end_to_end = EndToEnd::new()?;
     // Each loop is compiled for its count alone; what is dynamic is which loop runs.
     let rows: [(&str, &Loop<'_>); 9] = [
-        ("cas", &|lap| pairs(lap, || held(cas.get(), || cas.put()))),
-        ("rcuref", &|lap| guarded(&domain, lap, |guard| held(rcuref.get(), || rcuref.put(guard)))),
+        ("cas", &|lap| pairs(lap, &cas, |of| held(of.get(), || of.put()))),
+        ("rcuref", &|lap| {
+            guarded(&domain, lap, &rcuref, |of, guard| held(of.get(), || of.put(guard)))
+        }),
         ("fetch_add_pair", &|lap| {
             // More than the count ever is. Not a constant: the compiler would ask the flags, not the value.
             let limit = black_box(u64::MAX);
-            pairs(lap, || held(pair.get() < limit, || pair.put() >= limit))
+            pairs(lap, &pair, |of| held(of.get() < limit, || of.put() >= limit))
         }),
         // Without a look at the answers, for which the processor has cheaper instructions.
-        ("inc_dec_pair", &|lap| pairs(lap, || _ = (pair.get(), pair.put()))),
-        ("debt", &|lap| pairs(lap, || held(debt.get(), || debt.put(destroyed)))),
-        ("weakshared_upgrade", &|lap| pairs(lap, || upgraded(weak_shared.upgrade()))),
-        ("arc_upgrade", &|lap| pairs(lap, || upgraded(weak.upgrade()))),
-        ("sticky", &|lap| pairs(lap, || held(sticky.get(), || sticky.put()))),
-        ("xadd_cas", &|lap| pairs(lap, || held(xadd_cas.get(), || xadd_cas.put()))),
+        ("inc_dec_pair", &|lap| pairs(lap, &pair, |of| _ = (of.get(), of.put()))),
+        ("debt", &|lap| pairs(lap, &debt, |of| held(of.get(), || of.put(destroyed)))),
+        ("weakshared_upgrade", &|lap| pairs(lap, &weak_shared, |of| upgraded(of.upgrade()))),
+        ("arc_upgrade", &|lap| pairs(lap, &weak, |of| upgraded(of.upgrade()))),
+        ("sticky", &|lap| pairs(lap, &sticky, |of| held(of.get(), || of.put()))),
+        ("xadd_cas", &|lap| pairs(lap, &xadd_cas, |of| held(of.get(), || of.put()))),
     ];
     let round = |bench: &mut Bench| {
         for (name, row) in rows {
@@ -124,18 +126,19 @@ fn count<C>(count: C) -> CacheAligned<C> {
 /// What a thread does with a count for a slice.
 type Loop<'a> = dyn Fn(&Lap<'_>) -> Share + Sync + 'a;
 
+/// `pair` has the count as an argument, and so in a register: out of a closure each pair would load where it is.
 #[inline(always)]
-fn pairs(lap: &Lap<'_>, mut pair: impl FnMut()) -> Share {
-    lap.run(|| unrolled(&mut pair))
+fn pairs<C>(lap: &Lap<'_>, count: &C, pair: impl Fn(&C)) -> Share {
+    lap.run(|| unrolled(|| pair(count)))
 }
 
 /// One guard and one `quiescent` for each [`BATCH`], as in a worker's turn.
 #[inline(always)]
-fn guarded(domain: &Domain, lap: &Lap<'_>, pair: impl Fn(Guard<'_>)) -> Share {
+fn guarded<C>(domain: &Domain, lap: &Lap<'_>, count: &C, pair: impl Fn(&C, Guard<'_>)) -> Share {
     let mut reader = domain.register().expect("there is a place for each thread");
     lap.run(|| {
         let guard = reader.guard();
-        unrolled(|| pair(guard));
+        unrolled(|| pair(count, guard));
         reader.quiescent();
     })
 }
@@ -217,14 +220,14 @@ fn layout(bench: &mut Bench) -> Result {
         let domain = Domain::new(2);
         let slice = bench.slice(2, |thread, lap| match thread {
             0 => lap.run(|| (0..BATCH).for_each(|_| read(fields))),
-            _ => guarded(&domain, &lap, |guard| held(count.get(), || count.put(guard))),
+            _ => guarded(&domain, &lap, count, |of, guard| held(of.get(), || of.put(guard))),
         })?;
         bench.ns(&format!("layout_read_{place}_ns"), of(&slice, 0));
         bench.ns(&format!("layout_count_{place}_ns"), of(&slice, 1));
         bench.time(&format!("layout_both_{place}_ns"), 2, |_, lap| {
-            guarded(&domain, &lap, |guard| {
+            guarded(&domain, &lap, count, |of, guard| {
                 read(fields);
-                held(count.get(), || count.put(guard));
+                held(of.get(), || of.put(guard));
             })
         })?;
     }
