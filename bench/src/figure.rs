@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use serde_json::json;
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::router::Result;
 
@@ -16,14 +16,17 @@ pub struct Output {
     kept: Mutex<Vec<Row>>,
 }
 
-/// A figure as a report has it.
-#[derive(Clone, Debug, PartialEq)]
+/// A figure, as it is printed and as a report has it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    pub bench: &'static str,
+    pub bench: String,
     pub figure: String,
     /// The median, or another quantile ([`Output::part`]).
+    #[serde(serialize_with = "rounded")]
     pub value: f64,
+    #[serde(serialize_with = "rounded")]
     pub min: f64,
+    #[serde(serialize_with = "rounded")]
     pub max: f64,
     pub runs: usize,
     /// What it is counted in.
@@ -47,35 +50,24 @@ impl Output {
 
     /// Prints, instead of the median, the value below which `part` (0 to 1) of `runs` lie.
     pub fn part(&self, name: &str, unit: &str, runs: &[f64], part: f64) {
-        let Some(row) = self.keep(name, unit, runs, part) else { return };
-        let Row { value, min, max, runs, .. } = row;
-        if self.json {
-            let line = json!({
-                "bench": self.bench, "figure": name, "value": rounded(value), "min": rounded(min),
-                "max": rounded(max), "runs": runs, "unit": unit,
-            });
-            println!("{line}");
-        } else {
-            println!("{name:<34} {value:>9.2} {unit:<5} ({min:.2} to {max:.2}, n = {runs})");
-        }
-    }
-
-    /// Adds a figure to the report without printing it.
-    pub fn keep(&self, name: &str, unit: &str, runs: &[f64], part: f64) -> Option<Row> {
         let mut sorted = runs.to_vec();
         sorted.sort_by(f64::total_cmp);
-        let (&min, &max) = (sorted.first()?, sorted.last()?);
-        let row = Row {
-            bench: self.bench,
-            figure: name.into(),
-            value: quantile(&sorted, part),
-            min,
-            max,
-            runs: sorted.len(),
-            unit: unit.into(),
-        };
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(row.clone());
-        Some(row)
+        let (Some(&min), Some(&max)) = (sorted.first(), sorted.last()) else { return };
+        let (value, runs) = (quantile(&sorted, part), sorted.len());
+        let (bench, figure, unit) = (self.bench.into(), name.into(), unit.into());
+        self.show(Row { bench, figure, value, min, max, runs, unit });
+    }
+
+    /// Prints a figure, as one of this question.
+    pub fn show(&self, row: Row) {
+        let row = Row { bench: self.bench.into(), ..row };
+        let Row { figure, value, min, max, runs, unit, .. } = &row;
+        if self.json {
+            println!("{}", serde_json::to_string(&row).expect("numbers and text become JSON"));
+        } else {
+            println!("{figure:<34} {value:>9.2} {unit:<5} ({min:.2} to {max:.2}, n = {runs})");
+        }
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(row);
     }
 
     /// Prints a line for people only.
@@ -129,18 +121,12 @@ impl Rounds {
         self.values(name).last().copied().flatten()
     }
 
-    /// Adds a ratio whose two sides both contain `part`, which is no part of the question and is subtracted.
-    pub fn ratio_net(&mut self, name: &str, over: &str, under: &str, part: &str) {
-        let rounds = self.values(over).iter().zip(self.values(under)).zip(self.values(part));
-        let net = |((over, under), part): ((&Option<f64>, &Option<f64>), &Option<f64>)| {
-            Some(((*over)? - (*part)?) / ((*under)? - (*part)?))
-        };
-        let values = rounds.map(net).collect();
-        self.0.push(Figure { name: name.into(), unit: "x", values });
-    }
-
-    /// Prints all figures. An error names those that fewer than half of the rounds could measure.
+    /// Prints all figures. An error names those that fewer than half of the rounds could measure, or says that there are
+    /// none.
     pub fn print(&self, output: &Output) -> Result {
+        if self.0.is_empty() {
+            return Err("nothing is measured: no row or group has a name that begins so".into());
+        }
         let mut disturbed = Vec::new();
         for Figure { name, unit, values } in &self.0 {
             let runs: Vec<f64> = values.iter().copied().flatten().collect();
@@ -174,8 +160,8 @@ pub fn quantile(sorted: &[f64], part: f64) -> f64 {
 }
 
 /// Four digits behind the point are more than a measurement has.
-fn rounded(value: f64) -> f64 {
-    (value * 1e4).round() / 1e4
+fn rounded<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64((value * 1e4).round() / 1e4)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! compare.
 
 #![allow(clippy::disallowed_types, reason = "taken from `primitive`; clippy knows them by origin")]
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 mod baseline;
 mod fib;
@@ -45,7 +46,7 @@ enum Question {
 }
 
 /// How often to measure, and how to print.
-#[derive(Clone, Default, clap::Args)]
+#[derive(Clone, clap::Args)]
 pub struct Pace {
     /// Print one JSON object a line
     #[arg(long)]
@@ -59,7 +60,7 @@ pub struct Pace {
 }
 
 /// The table to forward by.
-#[derive(Default, clap::Args)]
+#[derive(clap::Args)]
 pub struct Table {
     /// Prefixes to load, one a line; `.gz` is unpacked. Without it, a synthetic table.
     #[arg(long, value_name = "FILE")]

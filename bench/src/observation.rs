@@ -199,18 +199,3 @@ impl Lab {
         ended
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Also while other tests run: nothing is said about how much it costs.
-    #[test]
-    fn a_daemon_forwards_while_it_is_looked_at() {
-        let cores = affinity::cores().expect("there are some");
-        let output = Output::new("forward", true);
-        cost(true, 2, *cores.last().expect("at least one"), &cores, &output).expect("it forwards");
-        let rows = output.into_rows();
-        assert!(cores.len() < 2 || rows[0].figure == "observation_cost" && rows[0].runs == 2);
-    }
-}

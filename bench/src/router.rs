@@ -20,11 +20,12 @@ use manylane_router::control::routing::{Effects, RoutedPort, Routing, RoutingLim
 use manylane_router::socket::{self, SocketLimits, Sockets};
 use manylane_router::trace::Traces;
 use manylane_sync::doorbell::Doorbell;
+use manylane_sync::handoff::SteeringMap;
 use manylane_sync::rcu::Domain;
 use manylane_sync::ring::ring;
 use manylane_sync::words::{Words, WordsMut};
 use manylane_worker::stats::{PortCount, Stats, StatsReader};
-use manylane_worker::worker::handoff::limits;
+use manylane_worker::worker::handoff::{Mesh, limits};
 use manylane_worker::worker::queue_handover::queue_handover;
 use manylane_worker::worker::{Clock, HandOff, Observers, STOP, Work, Worker};
 
@@ -205,7 +206,7 @@ impl Place {
             transmitters: sinks.into_iter().map(exit).collect(),
             errors: RateLimit::new(1000, 50),
             handoff: None,
-            limits: limits::words(1000, 300, 64).reader(),
+            limits: limits::words(MAX_BACKLOG, 300, 64).reader(),
             phase: phase.reader(),
             observers: None,
             bell: bell()?,
@@ -224,6 +225,15 @@ pub fn no_sinks() -> [Sink; 2] {
 
 pub fn bell() -> Result<Bell> {
     Ok(Arc::new(Doorbell::new(EventFd::open()?)))
+}
+
+/// Frames that wait between two workers at most: the kernel's `netdev_max_backlog`.
+pub const MAX_BACKLOG: u32 = 1000;
+
+/// A hand-off from the first of two workers, which receives, to the second.
+pub fn mesh(bells: &[Bell; 2], map: &SteeringMap, ports: usize, limits: &Words<u32>) -> Mesh {
+    let (receives, capacity) = ([true, false], MAX_BACKLOG as usize);
+    Mesh::build(&receives, capacity, bells, &map.reader(), ports, limits, FlowKey::PUBLIC)
 }
 
 /// A table of packet sockets for ports 0 and 1, still without sockets.

@@ -27,12 +27,10 @@
 //!
 //! Needs two cores for the one thing measured.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
-
+use crate::figure::Row;
 use crate::prelude::*;
 
 /// Which cache lines do workers take from each other, and what would 128 cores do?
@@ -52,132 +50,45 @@ pub fn measure(pace: &Pace, output: &Output) -> Result {
     let counted = counted(pace.quick, None)?;
     let transactions =
         (0..pace.rounds(3, 9, 3)).map(|_| transaction_ns(if pace.quick { 4 } else { 64 }));
-    let mut transactions = transactions.collect::<Result<Vec<f64>>>()?;
-    transactions.sort_by(f64::total_cmp);
-    if output.json {
-        counted.lines.iter().for_each(|line| println!("{line}"));
-    } else {
-        println!("Counted, exactly: for each operation, with N workers");
-        print_table(&counted.rows);
-        println!("\nCounted, exactly: for each frame, with two workers");
-        for (name, value) in &counted.others {
-            println!("{name:<42}{value:>8.4}");
-        }
-        println!("\nMeasured: a line changes hands between two cores");
-    }
+    let transactions = transactions.collect::<Result<Vec<f64>>>()?;
+    output
+        .note("Counted, exactly: for each operation, with N workers; and for each frame, with two");
+    counted.iter().for_each(|row| output.show(row.clone()));
+    output.note("\nMeasured: a line changes hands between two cores");
     output.figure("line_transaction_ns", "ns", &transactions);
-    let modelled = counted.modelled();
-    for (name, values) in &modelled {
-        for (workers, lines) in values {
-            let ns: Vec<f64> = transactions.iter().map(|ns| ns * lines).collect();
-            let name = format!("{name}_{workers}w");
-            match output.json {
-                true => output.figure(&name, "ns", &ns),
-                false => _ = output.keep(&name, "ns", &ns, 0.5),
-            }
-        }
-    }
-    if !output.json {
-        println!("\nMODEL, not measured: ns for each operation of all cores together");
-        let ns = quantile(&transactions, 0.5);
-        let in_ns = |(name, values): (String, Values)| {
-            (name, values.into_iter().map(|(workers, lines)| (workers, lines * ns)).collect())
-        };
-        print_table(&modelled.into_iter().map(in_ns).collect::<Vec<_>>());
+    output.note("\nMODEL, not measured: ns for each operation of all cores together");
+    for (name, lines) in modelled(&counted) {
+        let ns: Vec<f64> = transactions.iter().map(|ns| ns * lines).collect();
+        output.figure(&name, "ns", &ns);
     }
     Ok(())
 }
 
-type Values = BTreeMap<u32, f64>;
-
-/// A table for people, a column for each number of workers.
-fn print_table(rows: &[(String, Values)]) {
-    let columns: BTreeSet<u32> =
-        rows.iter().flat_map(|(_, values)| values.keys().copied()).collect();
-    let head: String = columns.iter().map(|workers| format!("{workers:>9}")).collect();
-    println!("{:<38}{head}", "");
-    for (name, values) in rows {
-        let cell = |workers| match values.get(workers) {
-            Some(value) => format!("{value:>9.2}"),
-            None => " ".repeat(9),
-        };
-        let cells: String = columns.iter().map(cell).collect();
-        println!("{name:<38}{}", cells.trim_end());
-    }
-}
-
-/// What the build that counts has printed.
-#[derive(Default)]
-pub struct Counted {
-    lines: Vec<String>,
-    /// Name without the number of workers, and what was counted with each number.
-    rows: Vec<(String, Values)>,
-    /// What has no number of workers.
-    others: Vec<(String, f64)>,
-}
-
-impl Counted {
-    fn parse(text: &str) -> Result<Counted, String> {
-        let mut counted = Counted::default();
-        for line in text.lines() {
-            let figure: Option<(String, f64)> = serde_json::from_str::<Value>(line)
-                .ok()
-                .and_then(|line| Some((line["figure"].as_str()?.into(), line["value"].as_f64()?)));
-            let (name, value) = figure.ok_or_else(|| format!("not a figure: `{line}`"))?;
-            counted.lines.push(line.into());
-            match workers(&name) {
-                Some((row, workers)) => counted.add(row, workers, value),
-                None => counted.others.push((name, value)),
-            }
-        }
-        Ok(counted)
-    }
-
-    fn add(&mut self, row: &str, workers: u32, value: f64) {
-        match self.rows.iter_mut().find(|(name, _)| name == row) {
-            Some((_, values)) => _ = values.insert(workers, value),
-            None => self.rows.push((row.into(), BTreeMap::from([(workers, value)]))),
-        }
-    }
-
-    pub fn others(&self) -> &[(String, f64)] {
-        &self.others
-    }
-
-    /// Names of modelled figures without the number of workers, and how many times a line changes hands
-    /// for each operation.
-    fn modelled(&self) -> Vec<(String, Values)> {
-        let has_busiest = |what: &str| {
-            let busiest = format!("{what}_busiest_line");
-            self.rows.iter().any(|(row, _)| *row == busiest)
-        };
-        // `turns_transfers` first: it ends in `transfers` too. An operation without a row of the
-        // busiest line has one line.
-        let name = |row: &str| {
-            if let Some(what) = row.strip_suffix("_turns_transfers") {
-                return Some(format!("model_turns_{what}_ns"));
-            }
-            if let Some(what) = row.strip_suffix("_busiest_line") {
-                return Some(format!("model_{what}_ns"));
-            }
+/// Names of modelled figures, and how many times a line changes hands for each operation.
+fn modelled(counted: &[Row]) -> Vec<(String, f64)> {
+    let has = |figure: String| counted.iter().any(|row| row.figure == figure);
+    // `cas_failed_16w` is `cas_failed` with 16 workers. `turns_transfers` first: it ends in `transfers` too. An
+    // operation without a row of the busiest line has one line.
+    let name = |figure: &str| {
+        let (row, workers) = figure.strip_suffix('w')?.rsplit_once('_')?;
+        let what = if let Some(what) = row.strip_suffix("_turns_transfers") {
+            format!("turns_{what}")
+        } else if let Some(what) = row.strip_suffix("_busiest_line") {
+            what.into()
+        } else {
             match row.strip_suffix("_transfers")? {
-                what @ ("guard" | "quiescent") => Some(format!("model_{what}_ns")),
-                what if has_busiest(what) => None,
-                what => Some(format!("model_lockstep_{what}_ns")),
+                what @ ("guard" | "quiescent") => what.into(),
+                what if has(format!("{what}_busiest_line_{workers}w")) => return None,
+                what => format!("lockstep_{what}"),
             }
         };
-        self.rows.iter().filter_map(|(row, values)| Some((name(row)?, values.clone()))).collect()
-    }
-}
-
-/// `cas_failed_16w` as `cas_failed` and 16.
-fn workers(figure: &str) -> Option<(&str, u32)> {
-    let (row, workers) = figure.strip_suffix('w')?.rsplit_once('_')?;
-    Some((row, workers.parse().ok()?))
+        Some(format!("model_{what}_ns_{workers}w"))
+    };
+    counted.iter().filter_map(|row| Some((name(&row.figure)?, row.value))).collect()
 }
 
 /// Builds and runs `bench/counted`, in a target folder of its own: its flag would rebuild everything.
-pub fn counted(quick: bool, only: Option<&str>) -> Result<Counted> {
+pub fn counted(quick: bool, only: Option<&str>) -> Result<Vec<Row>> {
     let program = env::current_exe()?;
     let target = program.ancestors().nth(2).unwrap_or(&program).join("counted");
     let flags = env::var("RUSTFLAGS").unwrap_or_default() + " --cfg manylane_counted";
@@ -197,7 +108,15 @@ pub fn counted(quick: bool, only: Option<&str>) -> Result<Counted> {
         let why = "did not build, or found what must not be, as it says above";
         return Err(format!("bench/counted {why} ({})", ran.status).into());
     }
-    Ok(Counted::parse(&String::from_utf8_lossy(&ran.stdout))?)
+    rows(&String::from_utf8_lossy(&ran.stdout))
+}
+
+fn rows(text: &str) -> Result<Vec<Row>> {
+    let row = |line| {
+        serde_json::from_str(line)
+            .map_err(|error| format!("not a figure: `{line}`: {error}").into())
+    };
+    text.lines().map(row).collect()
 }
 
 /// Nanoseconds for a line to change hands, on two cores that pass a number back and forth: the least of
@@ -239,32 +158,37 @@ fn transaction_ns(slices: u64) -> Result<f64> {
 mod tests {
     use super::*;
 
-    const TEXT: &str = r#"{"figure":"cas_transfers_2w","value":5.0}
-{"figure":"cas_transfers_128w","value":257.0}
-{"figure":"cas_turns_transfers_2w","value":2.0}
-{"figure":"cas_failed_2w","value":2.0}
-{"figure":"stack_transfers_2w","value":9.5}
-{"figure":"stack_busiest_line_2w","value":6.0}
-{"figure":"guard_transfers_2w","value":0.0}
-{"figure":"shared_writes_per_frame","value":0.0}"#;
-
     #[test]
     fn only_what_is_counted_on_one_line_is_modelled_and_says_so() {
-        let counted = Counted::parse(TEXT).expect("each line is a figure");
-        let lockstep = BTreeMap::from([(2, 5.0), (128, 257.0)]);
-        let expected = [
-            ("model_lockstep_cas_ns".into(), lockstep),
-            ("model_turns_cas_ns".into(), BTreeMap::from([(2, 2.0)])),
-            ("model_stack_ns".into(), BTreeMap::from([(2, 6.0)])),
-            ("model_guard_ns".into(), BTreeMap::from([(2, 0.0)])),
+        let counted = [
+            ("cas_transfers_2w", 5.0),
+            ("cas_transfers_128w", 257.0),
+            ("cas_turns_transfers_2w", 2.0),
+            ("cas_failed_2w", 2.0),
+            ("stack_transfers_2w", 9.5),
+            ("stack_busiest_line_2w", 6.0),
+            ("guard_transfers_2w", 0.0),
+            ("shared_writes_per_frame", 0.0),
         ];
-        assert_eq!(counted.modelled(), expected);
-        assert_eq!(counted.others, [("shared_writes_per_frame".into(), 0.0)]);
+        let lines = counted.map(|(figure, value)| {
+            format!(
+                r#"{{"bench":"","figure":"{figure}","value":{value},"min":0,"max":9,"runs":1,"unit":""}}"#
+            )
+        });
+        let counted = rows(&lines.join("\n")).expect("each line is a figure");
+        let expected = [
+            ("model_lockstep_cas_ns_2w", 5.0),
+            ("model_lockstep_cas_ns_128w", 257.0),
+            ("model_turns_cas_ns_2w", 2.0),
+            ("model_stack_ns_2w", 6.0),
+            ("model_guard_ns_2w", 0.0),
+        ];
+        assert_eq!(modelled(&counted), expected.map(|(name, lines)| (name.into(), lines)));
     }
 
     #[test]
     fn what_is_not_a_figure_is_refused() {
-        let error = Counted::parse("{\"figure\":\"cas\"}").err();
-        assert_eq!(error.as_deref(), Some("not a figure: `{\"figure\":\"cas\"}`"));
+        let error = rows("{\"figure\":\"cas\"}").expect_err("it has no value");
+        assert!(error.to_string().starts_with("not a figure: `{\"figure\":\"cas\"}`"), "{error}");
     }
 }

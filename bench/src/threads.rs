@@ -144,17 +144,18 @@ impl Bench {
         threads: usize,
         work: impl Fn(usize, Lap<'_>) -> Share + Sync,
     ) -> Result<Option<(f64, f64)>> {
-        let cpu = [const { CacheAligned(AtomicU64::new(0)) }; 2];
-        let slice = self.slice(threads, |thread, lap| {
-            let start = cpu_time();
-            let share = work(thread, lap);
-            let used = cpu_time().saturating_sub(start);
-            // Relaxed: the thread's end orders.
-            cpu[thread].store(used.as_nanos() as u64, Ordering::Relaxed);
-            share
-        })?;
-        let cpu_ns: u64 = cpu[..threads].iter().map(|cpu| cpu.load(Ordering::Relaxed)).sum();
-        Ok(slice.map(|slice| (slice.ns(), cpu_ns as f64 / slice.operations() as f64)))
+        Ok(self.slice(threads, work)?.map(|slice| (slice.ns(), slice.cpu_ns())))
+    }
+
+    /// As [`Bench::with_cpu`], of `operations` operations by each of two threads, and what a thread does more before it
+    /// looks at its clock. Counts however disturbed.
+    pub fn whole(
+        &self,
+        operations: u64,
+        work: impl Fn(usize, Lap<'_>) -> Share + Sync,
+    ) -> Result<(f64, f64)> {
+        let slice = self.attempt(2, Duration::ZERO, operations, &work)?;
+        Ok((slice.ns(), slice.cpu_ns()))
     }
 
     /// Lets `threads` threads do `work`, which gets the thread's number, until a slice counts. None when none does.
@@ -175,7 +176,8 @@ impl Bench {
     ) -> Result<Option<Slice>> {
         for _ in 0..ATTEMPTS {
             let prepared = prepare();
-            let slice = self.attempt(threads, &|number, lap| work(&prepared, number, lap))?;
+            let work = |number, lap: Lap<'_>| work(&prepared, number, lap);
+            let slice = self.attempt(threads, self.slice, 0, &work)?;
             if slice.counts(self.tolerance, self.pauses) {
                 return Ok(Some(slice));
             }
@@ -187,11 +189,17 @@ impl Bench {
     fn attempt(
         &self,
         threads: usize,
+        slice: Duration,
+        least: u64,
         work: &(impl Fn(usize, Lap<'_>) -> Share + Sync),
     ) -> Result<Slice> {
         let arrived = AtomicUsize::new(0);
-        let lap = || Lap { arrived: &arrived, threads, slice: self.slice };
-        self.pinned(threads, |number| work(number, lap())).map(Slice)
+        let measured = |number| {
+            let before = cpu_time();
+            let share = work(number, Lap { arrived: &arrived, threads, slice, least });
+            Share { cpu: cpu_time().saturating_sub(before), ..share }
+        };
+        self.pinned(threads, measured).map(Slice)
     }
 }
 
@@ -202,7 +210,7 @@ pub fn on_its_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 }
 
 /// The CPU time that this thread has used, by the kernel's account.
-pub fn cpu_time() -> Duration {
+fn cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
@@ -236,6 +244,8 @@ pub struct Lap<'a> {
     arrived: &'a AtomicUsize,
     threads: usize,
     slice: Duration,
+    /// Operations that [`Lap::run`] does at least.
+    least: u64,
 }
 
 impl Lap<'_> {
@@ -272,7 +282,7 @@ impl Lap<'_> {
             }
             batches += step;
             let before = watch.last;
-            if watch.look() >= self.slice {
+            if watch.look() >= self.slice && batches * operations >= self.least {
                 return watch.share(batches * operations);
             }
             // Both ways: the first batches may have run before the other thread came.
@@ -322,7 +332,7 @@ impl Watch {
     /// The thread's share, which ends at the last look.
     pub fn share(self, operations: u64) -> Share {
         let Watch { start, last, away } = self;
-        Share { operations, start, end: last, away }
+        Share { operations, start, end: last, away, cpu: Duration::ZERO }
     }
 }
 
@@ -332,6 +342,8 @@ pub struct Share {
     start: Instant,
     end: Instant,
     away: Duration,
+    /// CPU time, once the thread's work is over.
+    cpu: Duration,
 }
 
 impl Share {
@@ -352,6 +364,12 @@ impl Slice {
     /// Elapsed time x threads / operations, in nanoseconds: what one operation takes a thread.
     pub fn ns(&self) -> f64 {
         self.length().as_nanos() as f64 * self.0.len() as f64 / self.operations() as f64
+    }
+
+    /// CPU time of all threads for an operation, in nanoseconds.
+    pub fn cpu_ns(&self) -> f64 {
+        let cpu: Duration = self.0.iter().map(|share| share.cpu).sum();
+        cpu.as_nanos() as f64 / self.operations() as f64
     }
 
     pub fn operations(&self) -> u64 {
@@ -496,7 +514,8 @@ mod tests {
 
     fn share(epoch: Instant, start: u64, end: u64, away: u64) -> Share {
         let at = |us| epoch + Duration::from_micros(us);
-        Share { operations: 1000, start: at(start), end: at(end), away: at(away) - epoch }
+        let (away, cpu) = (at(away) - epoch, Duration::ZERO);
+        Share { operations: 1000, start: at(start), end: at(end), away, cpu }
     }
 
     fn slice(shares: [Share; 2]) -> Slice {

@@ -19,17 +19,15 @@ use manylane_frame::{BATCH_MAX, Batch, HEADROOM, Pool};
 use manylane_io::port::memory::{self, Next, Sink};
 use manylane_io::port::{Receiver, Transmitter};
 use manylane_net::fib::{Ipv4Prefix, Ipv6Prefix};
-use manylane_net::wire::flow::FlowKey;
 use manylane_sync::handoff::{GROUP, SteeringMap};
 use manylane_sync::primitive::counted::{Books, Site};
 use manylane_worker::stats::{PortCount, StatsReader};
 use manylane_worker::worker::Worker;
-use manylane_worker::worker::handoff::{Mesh, limits};
 
 use crate::figure::Output;
 use crate::packet::{SENDER, emit_udp};
 use crate::random::Random;
-use crate::router::{Error, Ground, Lane, NEXT_HOPS, Place, Result, bell, mac, port};
+use crate::router::{Error, Ground, Lane, NEXT_HOPS, Place, Result, bell, mac, mesh, port};
 
 /// Turns of each worker, to warm up and to count: many times the 8 turns after which a worker
 /// returns its list of free frames to the depot.
@@ -193,17 +191,8 @@ impl Lab {
             Way::Handed => {
                 places[1].queues.clear();
                 let map = SteeringMap::new(usize::from(PORTS) * GROUP, 1);
-                let (receives, limits) = ([true, false], limits::words(1000, 300, 64).reader());
-                let ports = PORTS.into();
-                let mesh = Mesh::build(
-                    &receives,
-                    1000,
-                    &bells,
-                    &map.reader(),
-                    ports,
-                    &limits,
-                    FlowKey::PUBLIC,
-                );
+                let limits = places[0].limits.clone();
+                let mesh = mesh(&bells, &map, PORTS.into(), &limits);
                 for (place, (handoff, _)) in places.iter_mut().zip(mesh.ends) {
                     (place.handoff, place.limits) = (Some(Box::new(handoff)), limits.clone());
                 }

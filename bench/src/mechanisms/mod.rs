@@ -17,7 +17,7 @@ use crate::prelude::*;
 use crate::scale;
 
 /// What does a mechanism cost beside what it replaces?
-#[derive(Default, clap::Args)]
+#[derive(clap::Args)]
 pub struct Plan {
     /// Which one
     mechanism: Mechanism,
@@ -35,18 +35,14 @@ pub struct Plan {
     /// With `all`: a page with a plot for each mechanism
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// With `handoff`: only this number of regimes, from the first, for a profiler
-    #[arg(long)]
-    scenes: Option<usize>,
     /// The child that `frame` starts
     #[arg(long, hide = true)]
     untuned: bool,
 }
 
-#[derive(Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Mechanism {
     /// Each of them, and the model of `scale`; `--html` makes a report of it
-    #[default]
     All,
     /// Packet memory
     Frame,
@@ -119,41 +115,4 @@ fn interleave(
     }
     finish(&mut bench.rounds);
     bench.print(output)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Measures again while other programs use the cores: a quick slice counts whatever happened beside it, but a
-    /// latency that no frame had is none.
-    fn undisturbed(mut measure: impl FnMut() -> Result) -> Result {
-        const TRIES: usize = 20;
-        for _ in 1..TRIES {
-            match measure() {
-                Err(error) if error.to_string().contains("something else used these cores") => {}
-                outcome => return outcome,
-            }
-        }
-        measure()
-    }
-
-    #[test]
-    fn each_mechanism_can_be_measured_quickly() {
-        let pace = Pace { quick: true, json: true, runs: None };
-        let plan = Plan { pace, ..Plan::default() };
-        let output = |bench| Output::new(bench, true);
-        refcount::run(&plan, &output("compare/refcount"))
-            .expect("a reference is held all the time");
-        neighbour::measure(&plan, Some(4096), &output("compare/neighbour"))
-            .expect("no frame is a mixture");
-        let prefixes = Prefixes {
-            ipv4: vec!["198.51.0.0/16".parse().expect("a prefix")],
-            ipv6: vec!["2001:db8:9::/48".parse().expect("a prefix")],
-        };
-        undisturbed(|| handoff::measure(&plan, &prefixes, &output("compare/handoff")))
-            .expect("no frame is missing or reordered");
-        rcu::run(&plan, &output("compare/rcu")).expect("readers turn until the writer is done");
-        socket::run(&plan, &output("compare/socket")).expect("every frame is forwarded");
-    }
 }

@@ -4,11 +4,11 @@ mod content;
 pub mod machine;
 mod plot;
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use crate::figure::Row;
 use content::{MODEL, Section, sections};
-use plot::{Bars, Curve, Drawn, GRID, Of, Role, TEXT, bars, code, curves, row, short};
+use plot::{Bars, Curve, Of, Role, bars, curves, row, short};
 
 pub struct Report<'a> {
     pub rows: &'a [Row],
@@ -19,16 +19,9 @@ pub struct Report<'a> {
 }
 
 impl Report<'_> {
-    pub fn page(&self) -> Drawn<String> {
+    pub fn page(&self) -> Result<String, fmt::Error> {
         let mut page = String::from(HEAD);
         page += include_str!("page.css");
-        let roles = Role::ALL.map(|role| (role.stand_in(), role.name()));
-        for (colour, name) in roles.into_iter().chain([(TEXT, "ink"), (GRID, "line")]) {
-            let stand_in = code(colour);
-            writeln!(page, "svg [fill=\"{stand_in}\"] {{ fill: var(--{name}); }}")?;
-            writeln!(page, "svg [stroke=\"{stand_in}\"] {{ stroke: var(--{name}); }}")?;
-            writeln!(page, ".legend .{name} {{ background: var(--{name}); }}")?;
-        }
         page += "</style>\n</head>\n<body>\n<h1>Five mechanisms, before and after</h1>\n";
         page += "<p class=\"soft\">What manylane's mechanisms cost, beside what they replace. Medians of runs that were \
             interleaved, least and largest beside them.</p>\n";
@@ -59,7 +52,7 @@ impl Report<'_> {
         Ok(page)
     }
 
-    fn summary(&self, page: &mut String, sections: &[Section]) -> Drawn {
+    fn summary(&self, page: &mut String, sections: &[Section]) -> fmt::Result {
         *page += "<table class=\"summary\"><thead><tr><th>Times as good as before, here</th><th class=\"n\">The fix, \
             rebuilt</th><th class=\"n\">manylane</th></tr></thead><tbody>\n";
         for section in sections {
@@ -97,7 +90,7 @@ impl Report<'_> {
         }
     }
 
-    fn section(&self, page: &mut String, section: &Section) -> Drawn {
+    fn section(&self, page: &mut String, section: &Section) -> fmt::Result {
         let Section { id, title, text, benches, .. } = section;
         let (source, here) = section.parts();
         writeln!(
@@ -112,7 +105,7 @@ impl Report<'_> {
         let bars = || here.iter().flat_map(|plot| &plot.bars);
         let is_shown =
             |row: &&Row| bars().any(|bar| matches!(bar.of, Of::Figure(name) if name == row.figure));
-        let of = |row: &&Row| benches.contains(&row.bench);
+        let of = |row: &&Row| benches.contains(&row.bench.as_str());
         let (plotted, others): (Vec<&Row>, Vec<&Row>) =
             self.rows.iter().filter(of).partition(is_shown);
         rows(page, "What is plotted, in figures", &plotted)?;
@@ -121,7 +114,7 @@ impl Report<'_> {
         Ok(())
     }
 
-    fn figure(&self, page: &mut String, plot: &Bars, class: &str, whose: &str) -> Drawn {
+    fn figure(&self, page: &mut String, plot: &Bars, class: &str, whose: &str) -> fmt::Result {
         let better = if plot.less_is_better { "less" } else { "more" };
         let scale = if plot.logarithmic { ", logarithmic" } else { "" };
         writeln!(
@@ -129,12 +122,12 @@ impl Report<'_> {
             "<figure class=\"{class}\"><figcaption>{} <small>{whose}: {}{scale}, {better} is better</small></figcaption>",
             plot.title, plot.unit
         )?;
-        *page += &bars(plot, self.rows)?;
+        bars(page, plot, self.rows)?;
         *page += "</figure>\n";
         Ok(())
     }
 
-    fn model(&self, page: &mut String) -> Drawn {
+    fn model(&self, page: &mut String) -> fmt::Result {
         let curve = |(role, label, name): (Role, &'static str, &str)| -> Curve {
             let points = self.rows.iter().filter(|row| row.bench == "scale").filter_map(|row| {
                 let workers =
@@ -153,7 +146,7 @@ impl Report<'_> {
         if lines.iter().all(|(_, _, points)| points.is_empty()) {
             *page += "<p>not measured</p>";
         } else {
-            *page += &curves(&lines)?;
+            curves(page, &lines)?;
         }
         *page += "</figure>\n";
         let modelled = |row: &&Row| row.bench == "scale";
@@ -164,7 +157,7 @@ impl Report<'_> {
 }
 
 /// A table that can be opened.
-fn rows(page: &mut String, title: &str, rows: &[&Row]) -> Drawn {
+fn rows(page: &mut String, title: &str, rows: &[&Row]) -> fmt::Result {
     if rows.is_empty() {
         return Ok(());
     }

@@ -1,13 +1,8 @@
 //! Plots as SVG, to be put into the page.
 //!
-//! Colours are the page's to choose, by whether it is light or dark: what is drawn here has colours that stand
-//! for something, which the page's style sheet replaces.
+//! Colours are the page's to choose, by whether it is light or dark: what is drawn here has classes.
 
-use std::error::Error;
-
-use plotters::coord::Shift;
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use std::fmt::{self, Write};
 
 use crate::figure::Row;
 
@@ -32,20 +27,6 @@ impl Role {
             Role::Other => "other",
         }
     }
-
-    /// What stands for its colour.
-    pub fn stand_in(self) -> RGBColor {
-        RGBColor(250, 0, self as u8)
-    }
-}
-
-/// Stand for the colours of text, and of lines behind what is drawn.
-pub const TEXT: RGBColor = RGBColor(250, 1, 0);
-pub const GRID: RGBColor = RGBColor(250, 1, 1);
-
-/// As SVG says it.
-pub fn code(RGBColor(red, green, blue): RGBColor) -> String {
-    format!("#{red:02X}{green:02X}{blue:02X}")
 }
 
 pub struct Bars {
@@ -85,17 +66,13 @@ pub fn row<'a>(rows: &'a [Row], bench: &str, figure: &str) -> Option<&'a Row> {
     rows.iter().find(|row| row.bench == bench && row.figure == figure)
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-/// What drawing gives, or an error of the drawing.
-pub type Drawn<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
-
 const WIDTH: i32 = 560;
 const LEFT: i32 = 196;
 const RIGHT: i32 = WIDTH - 66;
 const BAR: i32 = 30;
 
-/// An SVG of the bars: to the median, with a line from the least to the largest.
-pub fn bars(plot: &Bars, rows: &[Row]) -> Drawn<String> {
+/// Draws the bars: to the median, with a line from the least to the largest.
+pub fn bars(page: &mut String, plot: &Bars, rows: &[Row]) -> fmt::Result {
     let values: Vec<_> = plot.bars.iter().map(|bar| bar.value(plot.bench, rows)).collect();
     let known = || values.iter().flatten();
     let scale = Scale::new(
@@ -105,94 +82,91 @@ pub fn bars(plot: &Bars, rows: &[Row]) -> Drawn<String> {
         (LEFT, RIGHT),
     );
     let foot = BAR * plot.bars.len() as i32 + 6;
-    drawn((WIDTH, foot + 24), |area| {
-        for tick in scale.ticks() {
-            let x = scale.at(tick);
-            line(area, &[(x, 0), (x, foot)], GRID, 1)?;
-            text(area, &short(tick), (x, foot + 13), HPos::Center)?;
-        }
-        for (number, (bar, value)) in plot.bars.iter().zip(&values).enumerate() {
-            let middle = BAR * number as i32 + BAR / 2 + 2;
-            text(area, bar.label, (LEFT - 10, middle), HPos::Right)?;
-            let Some(value) = value else {
-                text(area, "not measured", (LEFT + 8, middle), HPos::Left)?;
-                continue;
-            };
-            let [end, min, max] = value.map(|value| scale.at(value));
-            let rectangle = [(LEFT, middle - 9), (end.max(LEFT + 1), middle + 9)];
-            area.draw(&Rectangle::new(rectangle, bar.role.stand_in().filled()))?;
-            if max - min > 1 {
-                line(area, &[(min, middle), (max, middle)], TEXT, 2)?;
-                for x in [min, max] {
-                    line(area, &[(x, middle - 4), (x, middle + 4)], TEXT, 2)?;
-                }
+    begin(page, (WIDTH, foot + 24))?;
+    for tick in scale.ticks() {
+        let x = scale.at(tick);
+        line(page, &[(x, 0), (x, foot)], "line", 1)?;
+        text(page, &short(tick), (x, foot + 13), "middle")?;
+    }
+    for (number, (bar, value)) in plot.bars.iter().zip(&values).enumerate() {
+        let middle = BAR * number as i32 + BAR / 2 + 2;
+        text(page, bar.label, (LEFT - 10, middle), "end")?;
+        let Some(value) = value else {
+            text(page, "not measured", (LEFT + 8, middle), "start")?;
+            continue;
+        };
+        let [end, min, max] = value.map(|value| scale.at(value));
+        let (role, top, width) = (bar.role.name(), middle - 9, (end - LEFT).max(1));
+        writeln!(
+            page,
+            "<rect class=\"{role}\" x=\"{LEFT}\" y=\"{top}\" width=\"{width}\" height=\"18\"/>"
+        )?;
+        if max - min > 1 {
+            line(page, &[(min, middle), (max, middle)], "ink", 2)?;
+            for x in [min, max] {
+                line(page, &[(x, middle - 4), (x, middle + 4)], "ink", 2)?;
             }
-            let said = match bar.of {
-                Of::Stated([value, least, _]) if least < value => {
-                    format!("{} to {}", short(least), short(value))
-                }
-                _ => short(value[0]),
-            };
-            text(area, &said, (end.max(max) + 7, middle), HPos::Left)?;
         }
-        line(area, &[(LEFT, 0), (LEFT, foot)], TEXT, 1)
-    })
+        let said = match bar.of {
+            Of::Stated([value, least, _]) if least < value => {
+                format!("{} to {}", short(least), short(value))
+            }
+            _ => short(value[0]),
+        };
+        text(page, &said, (end.max(max) + 7, middle), "start")?;
+    }
+    line(page, &[(LEFT, 0), (LEFT, foot)], "ink", 1)?;
+    page.write_str("</svg>\n")
 }
 
 /// A line: whose, what it is called, and points.
 pub type Curve = (Role, &'static str, Vec<(f64, f64)>);
 
-const CURVES_WIDTH: i32 = 760;
-
-/// An SVG of curves over the number of workers, both axes logarithmic. What is 0 lies on the axis.
-pub fn curves(curves: &[Curve]) -> Drawn<String> {
+/// Draws curves over the number of workers, both axes logarithmic. What is 0 lies on the axis.
+pub fn curves(page: &mut String, curves: &[Curve]) -> fmt::Result {
     const FOOT: i32 = 230;
     let points = || curves.iter().flat_map(|(_, _, points)| points);
     let positive = || points().map(|&(_, y)| y).filter(|y| *y > 0.0);
     let across = Scale::new(true, points().map(|&(x, _)| x), points().map(|&(x, _)| x), (60, 500));
     let up = Scale::new(true, positive(), positive(), (FOOT, 12));
-    drawn((CURVES_WIDTH, FOOT + 26), |area| {
-        for tick in up.ticks() {
-            line(area, &[(60, up.at(tick)), (488, up.at(tick))], GRID, 1)?;
-            text(area, &short(tick), (52, up.at(tick)), HPos::Right)?;
+    begin(page, (760, FOOT + 26))?;
+    for tick in up.ticks() {
+        line(page, &[(60, up.at(tick)), (488, up.at(tick))], "line", 1)?;
+        text(page, &short(tick), (52, up.at(tick)), "end")?;
+    }
+    let mut workers: Vec<f64> = points().map(|&(x, _)| x).collect();
+    workers.sort_by(f64::total_cmp);
+    workers.dedup();
+    for x in workers {
+        text(page, &short(x), (across.at(x), FOOT + 14), "middle")?;
+    }
+    line(page, &[(60, FOOT), (488, FOOT)], "ink", 1)?;
+    for (role, label, points) in curves {
+        let way: Vec<_> = points.iter().map(|&(x, y)| (across.at(x), up.at(y))).collect();
+        line(page, &way, role.name(), 3)?;
+        for (x, y) in &way {
+            writeln!(page, "<circle class=\"{}\" cx=\"{x}\" cy=\"{y}\" r=\"4\"/>", role.name())?;
         }
-        let mut workers: Vec<f64> = points().map(|&(x, _)| x).collect();
-        workers.sort_by(f64::total_cmp);
-        workers.dedup();
-        for x in workers {
-            text(area, &short(x), (across.at(x), FOOT + 14), HPos::Center)?;
+        if let Some(&(x, y)) = way.last() {
+            text(page, label, (x + 12, y), "start")?;
         }
-        line(area, &[(60, FOOT), (488, FOOT)], TEXT, 1)?;
-        for (role, label, points) in curves {
-            let way: Vec<_> = points.iter().map(|&(x, y)| (across.at(x), up.at(y))).collect();
-            line(area, &way, role.stand_in(), 3)?;
-            for &point in &way {
-                area.draw(&Circle::new(point, 4, role.stand_in().filled()))?;
-            }
-            if let Some(&(x, y)) = way.last() {
-                text(area, label, (x + 12, y), HPos::Left)?;
-            }
-        }
-        Ok(())
-    })
+    }
+    page.write_str("</svg>\n")
 }
 
-fn drawn((width, height): (i32, i32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Drawn<String> {
-    let mut svg = String::new();
-    let area = SVGBackend::with_string(&mut svg, (width as u32, height as u32)).into_drawing_area();
-    draw(&area)?;
-    area.present()?;
-    drop(area);
-    Ok(svg)
+fn begin(page: &mut String, (width, height): (i32, i32)) -> fmt::Result {
+    writeln!(page, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\">")
 }
 
-fn line(area: &Area<'_>, points: &[(i32, i32)], colour: RGBColor, width: u32) -> Drawn {
-    Ok(area.draw(&PathElement::new(points.to_vec(), colour.stroke_width(width)))?)
+fn line(page: &mut String, points: &[(i32, i32)], class: &str, width: u32) -> fmt::Result {
+    let points: Vec<_> = points.iter().map(|(x, y)| format!("{x},{y}")).collect();
+    let points = points.join(" ");
+    writeln!(page, "<polyline class=\"{class}\" stroke-width=\"{width}\" points=\"{points}\"/>")
 }
 
-fn text(area: &Area<'_>, text: &str, at: (i32, i32), side: HPos) -> Drawn {
-    let style = ("sans-serif", 15).into_font().color(&TEXT).pos(Pos::new(side, VPos::Center));
-    Ok(area.draw(&Text::new(text.to_owned(), at, style))?)
+/// `side` of the text is at this place.
+fn text(page: &mut String, text: &str, (x, y): (i32, i32), side: &str) -> fmt::Result {
+    writeln!(page, "<text x=\"{x}\" y=\"{y}\" text-anchor=\"{side}\">{text}</text>")
 }
 
 struct Scale {

@@ -2,21 +2,19 @@
 
 use manylane_frame::vocabulary::DropReason;
 use manylane_net::wire::ethernet::HEADER_LEN;
-use manylane_net::wire::flow::{FlowKey, flow_hash};
+use manylane_net::wire::flow::flow_hash;
 use manylane_sync::handoff::{RECEIVER, SteeringMap};
 use manylane_worker::worker::HandOff;
-use manylane_worker::worker::handoff::{HandOffReader, Mesh, limits};
+use manylane_worker::worker::handoff::{HandOffReader, limits};
 
 use super::order::{BUCKETS, Order};
 use super::sink::{DUPLICATED, EXTENT, MOVES, N_REORDERING, REORDERED, SinkReader, sink};
 use super::stamp::{Traffic, device};
 use crate::baseline::handoff::{Links, List, Queue};
 use crate::prelude::*;
-use crate::router::{self, Bell, Place, bell};
+use crate::router::{self, Bell, MAX_BACKLOG, Place, bell, mesh};
 use manylane_lab::device::{ARRIVED, LOST, source};
 
-/// Frames that wait between two cores at most: the kernel's `netdev_max_backlog`.
-pub const MAX_BACKLOG: u32 = 1000;
 pub const PORTS: usize = 2;
 /// So that a look at the clock comes often enough also where a frame takes 300 ns.
 const TURNS: usize = 2;
@@ -74,13 +72,14 @@ pub struct Measured {
     pub refused: f64,
 }
 
+/// Where a frame may be lost.
+pub const PLACES: [&str; 4] = ["port", "backlog", "elephants", "other"];
+
 #[derive(Clone, Copy, Default)]
 pub struct Counts {
     pub arrived: u64,
-    pub lost_port: u64,
-    pub backlog_full: u64,
-    pub flow_limit: u64,
-    pub lost_other: u64,
+    /// By [`PLACES`].
+    pub lost: [u64; 4],
     pub transmitted: u64,
     pub reordered: u64,
     pub duplicated: u64,
@@ -146,17 +145,8 @@ impl Contestant {
         let [ours, theirs] = books_of_two();
         let map = SteeringMap::new(PORTS * BUCKETS, RECEIVER);
         let limits = limits::words(MAX_BACKLOG, 300, 64);
-        let (bells, capacity) = ([bell()?, bell()?], MAX_BACKLOG as usize);
         let reader = limits.reader();
-        let mesh = Mesh::build(
-            &[true, false],
-            capacity,
-            &bells,
-            &map.reader(),
-            PORTS,
-            &reader,
-            FlowKey::PUBLIC,
-        );
+        let mesh = mesh(&[bell()?, bell()?], &map, PORTS, &reader);
         let mut ends = mesh.ends.into_iter().map(|end| (end, reader.clone()));
         let mut made = Contestant::new("handoff", Steering::Map(map, limits));
         let source = source(made.device(ground));
@@ -214,7 +204,7 @@ impl Contestant {
     pub fn check(&self) -> Result {
         self.settle();
         let counts = self.counts();
-        let lost = counts.lost_port + counts.backlog_full + counts.flow_limit + counts.lost_other;
+        let lost: u64 = counts.lost.iter().sum();
         if counts.arrived != counts.transmitted + lost {
             let Counts { arrived, transmitted, .. } = counts;
             let name = self.name;
@@ -287,10 +277,7 @@ impl Contestant {
         let flow_limit = dropped(DropReason::FlowLimit);
         Counts {
             arrived: device(ARRIVED),
-            lost_port: device(LOST),
-            backlog_full,
-            flow_limit,
-            lost_other: all - backlog_full - flow_limit,
+            lost: [device(LOST), backlog_full, flow_limit, all - backlog_full - flow_limit],
             transmitted: self.stats.iter().map(transmitted).sum(),
             reordered: sink(REORDERED).sum(),
             duplicated: sink(DUPLICATED).sum(),

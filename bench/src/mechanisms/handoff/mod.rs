@@ -54,7 +54,7 @@ use crate::baseline::handoff::Links;
 use crate::histogram::Snapshot;
 use crate::prelude::*;
 use crate::router;
-use contestant::{Contestant, Counts, Ground, Measured, PORTS, Steering};
+use contestant::{Contestant, Counts, Ground, Measured, PLACES, PORTS, Steering};
 use order::BUCKETS;
 use stamp::{Mix, Traffic, device};
 use transfer::Transfer;
@@ -82,11 +82,7 @@ const SCENES: [Scene; 4] = [
 ];
 
 pub fn run(plan: &Plan, output: &Output) -> Result {
-    measure(plan, &Prefixes::synthetic(), output)
-}
-
-/// Measures with another table.
-pub fn measure(plan: &Plan, prefixes: &Prefixes, output: &Output) -> Result {
+    let prefixes = &Prefixes::synthetic();
     output.note(&format!(
         "{} IPv4 prefixes, 64-byte frames, random destinations; one queue, two cores",
         prefixes.ipv4.len()
@@ -115,8 +111,7 @@ pub fn measure(plan: &Plan, prefixes: &Prefixes, output: &Output) -> Result {
         shares: [None; SCENES.len()],
         quick: plan.pace.quick,
     };
-    let scenes = &SCENES[..plan.scenes.unwrap_or(SCENES.len()).min(SCENES.len())];
-    interleave(plan, output, |bench| lab.round(bench, scenes), |rounds| ratios(rounds, scenes))
+    interleave(plan, output, |bench| lab.round(bench), ratios)
 }
 
 /// The places of [`Lab::all`].
@@ -141,8 +136,8 @@ struct Lab<'a, W> {
 }
 
 impl<W: FnMut(&Pool, &mut [Frame], Run) + Send> Lab<'_, W> {
-    fn round(&mut self, bench: &mut Bench, scenes: &[Scene]) -> Result {
-        for (number, scene) in scenes.iter().enumerate() {
+    fn round(&mut self, bench: &mut Bench) -> Result {
+        for (number, scene) in SCENES.iter().enumerate() {
             self.scene(bench, number, scene)?;
         }
         self.transfer.measure(bench)?;
@@ -314,13 +309,8 @@ impl<W: FnMut(&Pool, &mut [Frame], Run) + Send> Lab<'_, W> {
         if which == HANDOFF {
             let (now, then) = (after.counts, before.counts);
             let offered = (now.arrived - then.arrived).max(1) as f64;
-            for (place, lost) in [
-                ("port", now.lost_port - then.lost_port),
-                ("backlog", now.backlog_full - then.backlog_full),
-                ("elephants", now.flow_limit - then.flow_limit),
-                ("other", now.lost_other - then.lost_other),
-            ] {
-                let lost = measured.map(|_| lost as f64 / offered * 1e6);
+            for ((place, now), then) in PLACES.into_iter().zip(now.lost).zip(then.lost) {
+                let lost = measured.map(|_| (now - then) as f64 / offered * 1e6);
                 bench.push(&format!("lost_{place}_at_{load_name}{suffix}"), "ppm", lost);
             }
         }
@@ -409,8 +399,8 @@ impl<W: FnMut(&Pool, &mut [Frame], Run) + Send> Lab<'_, W> {
     }
 }
 
-fn ratios(rounds: &mut Rounds, scenes: &[Scene]) {
-    for Scene { suffix, .. } in scenes {
+fn ratios(rounds: &mut Rounds) {
+    for Scene { suffix, .. } in SCENES {
         for [name, over, under] in [
             ["gain", "handoff", "one_core"],
             ["even_gain", "even", "one_core"],

@@ -32,15 +32,14 @@ const FRAMES: u32 = 16_384;
 
 /// Two workers for each design and each order of work, all over the same tables.
 pub struct Forwarding {
-    /// With a batch at each step of the rules.
-    pub batched: [Lanes; 3],
-    /// With a frame at each step.
-    pub singly: [Lanes; 3],
+    pub all: Vec<Lanes>,
     _ground: Ground,
 }
 
 pub struct Lanes {
-    pub name: &'static str,
+    pub name: String,
+    /// What the figures' names end in, for the order of work.
+    pub order: &'static str,
     lanes: Vec<Mutex<Lane>>,
 }
 
@@ -50,48 +49,35 @@ type Old = fn(&Table, u32, &mut [u8; 14]) -> bool;
 impl Forwarding {
     pub fn new() -> Result<Forwarding> {
         let ground = Ground::with_one_route(6 * THREADS, FRAMES)?;
-        let lanes = |name, old: Option<Old>, is_batched| -> Result<Lanes> {
-            let table = Arc::new(old_table());
-            let lane = |_| ground.lane(place(old, is_batched, &table)?).map(Mutex::new);
-            let lanes = (0..THREADS).map(lane).collect::<Result<_>>()?;
-            Ok(Lanes { name, lanes })
-        };
-        let all = |is_batched| -> Result<[Lanes; 3]> {
-            let before: Old = |table, address, header| table.before(address, header);
-            let nocache: Old = |table, address, header| table.nocache(address, header);
-            Ok([
-                lanes("before", Some(before), is_batched)?,
-                lanes("nocache", Some(nocache), is_batched)?,
-                lanes("manylane", None, is_batched)?,
-            ])
-        };
-        let (batched, singly) = (all(true)?, all(false)?);
-        Ok(Forwarding { batched, singly, _ground: ground })
+        let designs: [(&str, Option<Old>); 3] = [
+            ("before", Some(Table::before)),
+            ("nocache", Some(Table::nocache)),
+            ("manylane", None),
+        ];
+        let mut all = Vec::new();
+        for (order, is_batched) in [("", true), ("_b1", false)] {
+            for (name, old) in designs {
+                let table = Arc::new(old_table());
+                let lane = |_| ground.lane(place(old, is_batched, &table)?).map(Mutex::new);
+                let lanes = (0..THREADS).map(lane).collect::<Result<_>>()?;
+                all.push(Lanes { name: format!("forward_{name}"), order, lanes });
+            }
+        }
+        Ok(Forwarding { all, _ground: ground })
     }
 }
 
 impl Lanes {
-    /// Nanoseconds a frame, and of CPU time. An error when a frame was not forwarded.
-    pub fn measure(&self, bench: &mut Bench, threads: usize) -> Result<Option<(f64, f64)>> {
-        let measured = bench.with_cpu(threads, |thread, lap| {
-            let mut lane = lock(&self.lanes[thread]);
-            lap.run_of(BATCH_MAX as u64, || turn(&mut lane))
-        })?;
-        self.lanes.iter().try_for_each(|lane| lock(lane).check(self.name))?;
-        Ok(measured)
-    }
-
-    pub fn send(&self, thread: usize, frames: u64) {
+    /// Forwards for a slice, all of its frames.
+    pub fn run(&self, thread: usize, lap: &Lap<'_>) -> Share {
         let mut lane = lock(&self.lanes[thread]);
-        (0..frames.div_ceil(BATCH_MAX as u64)).for_each(|_| turn(&mut lane));
-        lane.check(self.name).expect("every frame is forwarded");
+        let share = lap.run_of(BATCH_MAX as u64, || {
+            let moved = lane.turn();
+            debug_assert_eq!(moved, BATCH_MAX);
+        });
+        lane.check(&self.name).expect("every frame is forwarded");
+        share
     }
-}
-
-#[inline(always)]
-fn turn(lane: &mut Lane) {
-    let moved = lane.turn();
-    debug_assert_eq!(moved, BATCH_MAX);
 }
 
 /// By batches, the old header is made as a batch leaves, and one queue brings all frames; frame by frame, it is made in

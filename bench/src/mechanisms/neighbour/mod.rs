@@ -42,45 +42,40 @@ use super::{Plan, interleave};
 use crate::baseline::neighbour::Table;
 use crate::prelude::*;
 use crate::scale;
-use crate::threads::cpu_time;
 use forward::Forwarding;
 use own::{ADDRESS, MAC, OURS, Own};
 
 /// Measures and prints; where the plan has a number of frames, sends these by each design besides.
 pub fn run(plan: &Plan, output: &Output) -> Result {
     // The child's figures, which are exact.
-    for (name, lines) in scale::counted(plan.pace.quick, Some("neighbour"))?.others() {
-        output.figure(name, "lines", &[*lines]);
+    for row in scale::counted(plan.pace.quick, Some("neighbour"))? {
+        output.show(row);
     }
-    measure(plan, plan.frames(), output)
-}
-
-/// What can be measured, without what is counted.
-pub fn measure(plan: &Plan, frames: Option<u64>, output: &Output) -> Result {
     output.note("ns a frame to one neighbour; without a suffix, two threads");
-    let table = Arc::new(old_table());
-    let (before, nocache) = (Old::<true>(table.clone()), Old::<false>(table));
-    let manylane = Own::new(2);
+    let (table, manylane) = (old_table(), Own::new(2));
     let forwarding = Forwarding::new()?;
-    let rows: [(&str, &dyn Row); 3] =
-        [("before", &before), ("nocache", &nocache), ("manylane", &manylane)];
+    // Each loop is compiled for its design alone; what is dynamic is which loop runs.
+    let mut rows: Vec<(&str, &str, Box<Loop<'_>>)> = vec![
+        ("before", "", Box::new(|_, lap| old(lap, &table, Table::before))),
+        ("nocache", "", Box::new(|_, lap| old(lap, &table, Table::nocache))),
+        ("manylane", "", Box::new(|_, lap| by_ours(&manylane, lap))),
+    ];
+    for lanes in &forwarding.all {
+        rows.push((&lanes.name, lanes.order, Box::new(|thread, lap| lanes.run(thread, lap))));
+    }
     let round = |bench: &mut Bench| {
-        let fresh = Fresh.measure(bench, 1)?;
-        bench.ns("fresh_ns", fresh.map(|(ns, _)| ns));
-        for threads in [1, 2] {
-            for (name, row) in rows {
-                let measured = row.measure(bench, threads)?;
-                push(bench, name, "", threads, measured);
+        bench.time("fresh_ns", 1, |_, lap| sent(&lap, |frames| frames.each(|_| ())))?;
+        for (threads, end) in [(1, "_1t"), (2, "")] {
+            for (name, order, row) in &rows {
+                let (ns, cpu_ns) =
+                    bench.with_cpu(threads, |number, lap| row(number, &lap))?.unzip();
+                bench.ns(&format!("{name}_ns{order}{end}"), ns);
+                bench.ns(&format!("{name}_cpu_ns{order}{end}"), cpu_ns);
             }
         }
-        for threads in [1, 2] {
-            for (lanes, order) in [(&forwarding.batched, ""), (&forwarding.singly, "_b1")] {
-                for lanes in lanes {
-                    let measured = lanes.measure(bench, threads)?;
-                    push(bench, &format!("forward_{}", lanes.name), order, threads, measured);
-                }
-            }
-        }
+        let net = |name: &str| Some(bench.rounds.last(name)? - bench.rounds.last("fresh_ns")?);
+        let net = net("before_ns").zip(net("manylane_ns")).map(|(before, ours)| before / ours);
+        bench.push("manylane_gain_net", "x", net);
         changing(&manylane, bench)
     };
     interleave(plan, output, round, |rounds| {
@@ -103,19 +98,22 @@ pub fn measure(plan: &Plan, frames: Option<u64>, output: &Output) -> Result {
                 rounds.ratio(&name, &format!("{two}_1t"), &two);
             }
         }
-        rounds.ratio_net("manylane_gain_net", "before_ns", "manylane_ns", "fresh_ns");
     })?;
-    match frames {
-        Some(frames) => whole_run(plan, frames, rows, &forwarding, output),
-        None => Ok(()),
+    let Some(frames) = plan.frames() else { return Ok(()) };
+    // Half of the frames by each thread.
+    let bench = Bench::new(&plan.cores, plan.pace.quick)?;
+    for (name, _, row) in rows.iter().filter(|(_, order, _)| order.is_empty()) {
+        let (ns, cpu_ns) = bench.whole(frames / 2, |number, lap| row(number, &lap))?;
+        let seconds = |ns: f64| [ns * frames as f64 / 1e9];
+        output.figure(&format!("run_{name}_wall_s"), "s", &seconds(ns / 2.0));
+        output.figure(&format!("run_{name}_cpu_s"), "s", &seconds(cpu_ns));
     }
+    output.figure("run_frames", "count", &[frames as f64]);
+    Ok(())
 }
 
-fn push(bench: &mut Bench, name: &str, order: &str, threads: usize, measured: Option<(f64, f64)>) {
-    let end = if threads == 1 { "_1t" } else { "" };
-    bench.ns(&format!("{name}_ns{order}{end}"), measured.map(|(ns, _)| ns));
-    bench.ns(&format!("{name}_cpu_ns{order}{end}"), measured.map(|(_, cpu_ns)| cpu_ns));
-}
+/// What a thread, by its number, does for a slice.
+type Loop<'a> = dyn Fn(usize, &Lap<'_>) -> Share + Sync + 'a;
 
 /// The address changes every millisecond. Its bytes, and those of our own address that go with it, are all equal: a
 /// header in which two differ is a mixture of two.
@@ -125,10 +123,10 @@ fn changing(manylane: &Own, bench: &mut Bench) -> Result {
     manylane.set_address([0; 6], [0; 6]);
     let slice = bench.slice(2, |thread, lap| match thread {
         0 => {
-            let (mut reader, mut frames) = (manylane.join(), Frames::new());
+            let (mut sender, mut frames) = (join(manylane), Frames::new());
             let mut found = 0;
             let share = lap.run(|| {
-                manylane.batch(&mut reader, &mut frames);
+                send(manylane, &mut sender, &mut frames);
                 let is_mixed = |head: &&[u8; 34]| !head[..12].iter().all(|byte| *byte == head[0]);
                 found += frames.heads().filter(is_mixed).count();
             });
@@ -212,39 +210,13 @@ fn age(head: &mut [u8; 34]) {
     [head[24], head[25]] = sum.to_be_bytes();
 }
 
-/// A design's loop.
-trait Way: Sync {
-    type Own;
-
-    fn join(&self) -> Self::Own;
-
-    /// [`BATCH_MAX`] frames.
-    fn batch(&self, own: &mut Self::Own, frames: &mut Frames);
-}
-
-/// A way's loop, compiled for it alone.
-trait Row: Sync {
-    /// Nanoseconds a frame, and of CPU time. An error when the frames are not what they should be.
-    fn measure(&self, bench: &mut Bench, threads: usize) -> Result<Option<(f64, f64)>>;
-
-    fn send(&self, frames: u64);
-}
-
-impl<W: Way> Row for W {
-    fn measure(&self, bench: &mut Bench, threads: usize) -> Result<Option<(f64, f64)>> {
-        bench.with_cpu(threads, |_, lap| {
-            let (mut own, mut frames) = (self.join(), Frames::new());
-            let share = lap.run_of(BATCH_MAX as u64, || self.batch(&mut own, &mut frames));
-            frames.check();
-            share
-        })
-    }
-
-    fn send(&self, frames: u64) {
-        let (mut own, mut memory) = (self.join(), Frames::new());
-        (0..frames.div_ceil(BATCH_MAX as u64)).for_each(|_| self.batch(&mut own, &mut memory));
-        memory.check();
-    }
+/// Sends batches for a slice, and looks at the frames of the last one.
+#[inline(always)]
+fn sent(lap: &Lap<'_>, mut batch: impl FnMut(&mut Frames)) -> Share {
+    let mut frames = Frames::new();
+    let share = lap.run_of(BATCH_MAX as u64, || batch(&mut frames));
+    frames.check();
+    share
 }
 
 impl Frames {
@@ -252,7 +224,7 @@ impl Frames {
     fn check(&self) {
         let mut expected = self.template;
         if self.heads().all(|head| head[..] == expected[..34]) {
-            return; // Only written, by `Fresh`.
+            return; // Only written, for `fresh_ns`.
         }
         expected[..6].copy_from_slice(&MAC);
         expected[6..12].copy_from_slice(&OURS);
@@ -263,98 +235,40 @@ impl Frames {
     }
 }
 
-struct Fresh;
-
-impl Way for Fresh {
-    type Own = ();
-
-    fn join(&self) {}
-
-    #[inline(always)]
-    fn batch(&self, (): &mut (), frames: &mut Frames) {
-        frames.each(|_| ());
-    }
-}
-
 /// As the kernel had it, before or with the source's fix.
-struct Old<const BEFORE: bool>(Arc<Table>);
-
-impl<const BEFORE: bool> Way for Old<BEFORE> {
-    /// The address, which the compiler must not know.
-    type Own = u32;
-
-    fn join(&self) -> u32 {
-        black_box(ADDRESS.into())
-    }
-
-    #[inline(always)]
-    fn batch(&self, address: &mut u32, frames: &mut Frames) {
+#[inline(always)]
+fn old(lap: &Lap<'_>, table: &Table, make: impl Fn(&Table, u32, &mut [u8; 14]) -> bool) -> Share {
+    let address = black_box(ADDRESS.into()); // The compiler must not know it.
+    sent(lap, |frames| {
         frames.each(|head| {
             age(head);
-            let header = head.first_chunk_mut().expect("it is longer");
-            let known = match BEFORE {
-                true => self.0.before(*address, header),
-                false => self.0.nocache(*address, header),
-            };
+            let known = make(table, address, head.first_chunk_mut().expect("it is longer"));
             assert!(known, "the table has the neighbour");
         });
-    }
+    })
 }
 
-impl Way for Own {
-    type Own = (Reader, u32);
-
-    fn join(&self) -> Self::Own {
-        let reader = self.domain.register().expect("there is a place for each thread");
-        (reader, black_box(self.id()))
-    }
-
-    /// One guard and one `quiescent` for all, as in a worker's turn.
-    #[inline(always)]
-    fn batch(&self, (reader, id): &mut Self::Own, frames: &mut Frames) {
-        let guard = reader.guard();
-        frames.each(|head| {
-            let adjacency = self.adjacency(guard, *id);
-            let len = u32::from(u16::from_be_bytes([head[16], head[17]]));
-            assert!(adjacency.state() == AdjacencyState::Resolved && len <= adjacency.mtu());
-            age(head);
-            adjacency.write_ethernet(head.first_chunk_mut().expect("it is longer"));
-        });
-        reader.quiescent();
-    }
+fn by_ours(manylane: &Own, lap: &Lap<'_>) -> Share {
+    let mut sender = join(manylane);
+    sent(lap, |frames| send(manylane, &mut sender, frames))
 }
 
-/// `frames` frames by each design, half of them by each thread.
-fn whole_run(
-    plan: &Plan,
-    frames: u64,
-    rows: [(&str, &dyn Row); 3],
-    forwarding: &Forwarding,
-    output: &Output,
-) -> Result {
-    let bench = Bench::new(&plan.cores, plan.pace.quick)?;
-    for (name, row) in rows {
-        by_two(&bench, &format!("run_{name}"), output, |_| row.send(frames / 2))?;
-    }
-    for lanes in &forwarding.batched {
-        by_two(&bench, &format!("run_forward_{}", lanes.name), output, |thread| {
-            lanes.send(thread, frames / 2);
-        })?;
-    }
-    output.figure("run_frames", "count", &[(frames / 2 * 2) as f64]);
-    Ok(())
+/// A thread that sends: a reader, and the id that its lookups find.
+fn join(manylane: &Own) -> (Reader, u32) {
+    let reader = manylane.domain.register().expect("there is a place for each thread");
+    (reader, black_box(manylane.id()))
 }
 
-/// Wall and CPU seconds of what two threads do.
-fn by_two(bench: &Bench, name: &str, output: &Output, work: impl Fn(usize) + Sync) -> Result {
-    let times = bench.once(|thread| {
-        let (start, cpu) = (Instant::now(), cpu_time());
-        work(thread);
-        (start, Instant::now(), cpu_time() - cpu)
-    })?;
-    let (one, other) = (times[0], times[1]);
-    let wall = one.1.max(other.1) - one.0.min(other.0);
-    output.figure(&format!("{name}_wall_s"), "s", &[wall.as_secs_f64()]);
-    output.figure(&format!("{name}_cpu_s"), "s", &[(one.2 + other.2).as_secs_f64()]);
-    Ok(())
+/// Sends a batch. One guard and one `quiescent` for all, as in a worker's turn.
+#[inline(always)]
+fn send(manylane: &Own, (reader, id): &mut (Reader, u32), frames: &mut Frames) {
+    let guard = reader.guard();
+    frames.each(|head| {
+        let adjacency = manylane.adjacency(guard, *id);
+        let len = u32::from(u16::from_be_bytes([head[16], head[17]]));
+        assert!(adjacency.state() == AdjacencyState::Resolved && len <= adjacency.mtu());
+        age(head);
+        adjacency.write_ethernet(head.first_chunk_mut().expect("it is longer"));
+    });
+    reader.quiescent();
 }

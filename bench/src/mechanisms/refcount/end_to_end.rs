@@ -81,8 +81,16 @@ impl EndToEnd {
     }
 
     pub fn round(&self, bench: &mut Bench) -> Result {
-        self.row(bench, "cas_shared", &self.shared)?;
-        self.row(bench, "cas_split", &self.split)?;
+        let shared = |id: u32| {
+            let OneLine(facts, count) = &self.shared[id as usize];
+            (facts, count)
+        };
+        let split = |id: u32| {
+            let (facts, count) = &self.split[id as usize];
+            (&**facts, &**count)
+        };
+        self.row(bench, "cas_shared", &Looping(shared))?;
+        self.row(bench, "cas_split", &Looping(split))?;
         self.row(bench, "rcuref", &Counted(&self.product))?;
         self.row(bench, "guard", &Uncounted(&self.product))
     }
@@ -156,37 +164,21 @@ impl Keep for Uncounted<'_> {
     fn put(&self, _: Guard<'_>, (): ()) {}
 }
 
-/// Of dsts by next-hop id, as many as the product's table has, with a count that is a loop.
-trait Layout: Sync + Send {
-    fn parts(&self) -> (&Fields, &CasRef);
-}
-
-impl Layout for OneLine<CasRef> {
-    #[inline(always)]
-    fn parts(&self) -> (&Fields, &CasRef) {
-        (&self.0, &self.1)
-    }
-}
-
-impl Layout for TwoLines<CasRef> {
-    #[inline(always)]
-    fn parts(&self) -> (&Fields, &CasRef) {
-        (&self.0, &self.1)
-    }
-}
-
 /// The facts are loaded as the product loads them.
 #[inline(always)]
 fn load(facts: &Fields) -> [u64; 4] {
     array::from_fn(|word| facts[word].load(Ordering::Relaxed)) // Relaxed: they do not change.
 }
 
-impl<L: Layout> Keep for Vec<L> {
+/// Of dsts by next-hop id, as many as the product's table has, with a count that is a loop: the parts of one.
+struct Looping<F>(F);
+
+impl<'a, F: Fn(u32) -> (&'a Fields, &'a CasRef) + Sync> Keep for Looping<F> {
     type Held = u32;
 
     #[inline(always)]
     fn hold(&self, _: Guard<'_>, id: Index<'_, Mark>) -> (u32, u32) {
-        let (facts, count) = self[id.raw() as usize].parts();
+        let (facts, count) = (self.0)(id.raw());
         let mtu = (load(facts)[1] >> 32) as u32;
         assert!(count.get(), "the table keeps a reference");
         (mtu, id.raw())
@@ -194,12 +186,12 @@ impl<L: Layout> Keep for Vec<L> {
 
     #[inline(always)]
     fn read(&self, _: Guard<'_>, &held: &u32, _: impl FnOnce() -> u32) -> PortId {
-        PortId(load(self[held as usize].parts().0)[1] as u16)
+        PortId(load((self.0)(held).0)[1] as u16)
     }
 
     #[inline(always)]
     fn put(&self, _: Guard<'_>, held: u32) {
-        assert!(!self[held as usize].parts().1.put(), "the table keeps a reference");
+        assert!(!(self.0)(held).1.put(), "the table keeps a reference");
     }
 }
 

@@ -33,9 +33,8 @@
 mod end_to_end;
 
 use std::array;
-use std::sync::Weak;
 
-use manylane_sync::refcount::{DebtRef, RcuRef, Shared, WeakShared};
+use manylane_sync::refcount::{DebtRef, RcuRef, Shared};
 
 use super::{Plan, interleave};
 use crate::baseline::refcount::{ArcTwin, CasRef, PairRef, StickyRef, XaddCasRef};
@@ -47,29 +46,50 @@ pub fn run(plan: &Plan, output: &Output) -> Result {
         "ns a pair of get and put; each count on 128 bytes of its own; rcuref: with one guard and quiescent per \
          {BATCH} pairs"
     ));
-    let lab = Lab::new();
+    let (cas, arc_twin) = (count(CasRef::new(1)), count(ArcTwin::new(1)));
+    let (sticky, xadd_cas) = (count(StickyRef::new(1)), count(XaddCasRef::new(1)));
+    let (rcuref, debt) = (count(RcuRef::new(1)), count(DebtRef::new(1)));
+    let pair = count(PairRef::new(1));
+    let (shared, arc) = (Shared::new(CacheAligned(7)), Arc::new(CacheAligned(7)));
+    let (weak_shared, weak) = (Shared::downgrade(&shared), Arc::downgrade(&arc));
+    let domain = Domain::new(2);
     let end_to_end = EndToEnd::new()?;
-    let blind = Blind(&lab.pair);
-    let rows: [(&str, &dyn Row); 9] = [
-        ("cas", &lab.cas),
-        ("rcuref", &lab.rcuref),
-        ("fetch_add_pair", &lab.pair),
-        ("inc_dec_pair", &blind),
-        ("debt", &lab.debt),
-        ("weakshared_upgrade", &lab.weakshared),
-        ("arc_upgrade", &lab.arc),
-        ("sticky", &lab.sticky),
-        ("xadd_cas", &lab.xadd_cas),
+    // Each loop is compiled for its count alone; what is dynamic is which loop runs.
+    let rows: [(&str, &Loop<'_>); 9] = [
+        ("cas", &|lap| pairs(lap, &cas, |of| held(of.get(), || of.put()))),
+        ("rcuref", &|lap| {
+            guarded(&domain, lap, &rcuref, |of, guard| held(of.get(), || of.put(guard)))
+        }),
+        ("fetch_add_pair", &|lap| {
+            // More than the count ever is. Not a constant: the compiler would ask the flags, not the value.
+            let limit = black_box(u64::MAX);
+            pairs(lap, &pair, |of| held(of.get() < limit, || of.put() >= limit))
+        }),
+        // Without a look at the answers, for which the processor has cheaper instructions.
+        ("inc_dec_pair", &|lap| pairs(lap, &pair, |of| _ = (of.get(), of.put()))),
+        ("debt", &|lap| pairs(lap, &debt, |of| held(of.get(), || of.put(destroyed)))),
+        ("weakshared_upgrade", &|lap| pairs(lap, &weak_shared, |of| upgraded(of.upgrade()))),
+        ("arc_upgrade", &|lap| pairs(lap, &weak, |of| upgraded(of.upgrade()))),
+        ("sticky", &|lap| pairs(lap, &sticky, |of| held(of.get(), || of.put()))),
+        ("xadd_cas", &|lap| pairs(lap, &xadd_cas, |of| held(of.get(), || of.put()))),
     ];
     let round = |bench: &mut Bench| {
         for (name, row) in rows {
-            row.time(bench, &format!("{name}_ns"), 1)?;
+            bench.time(&format!("{name}_ns"), 1, |_, lap| row(&lap))?;
         }
         for (name, row) in rows {
-            let slice = row.time(bench, &format!("{name}_ns_contended"), 2)?;
+            let slice = bench.time(&format!("{name}_ns_contended"), 2, |_, lap| row(&lap))?;
             bench.push(&format!("{name}_fairness"), "x", slice.as_ref().map(Slice::fairness));
         }
-        lab.failures(bench)?;
+        failed_per_op(bench, "cas", |failed| {
+            held(cas.get_counting(|| *failed += 1), || cas.put());
+        })?;
+        failed_per_op(bench, "arc", |failed| {
+            held(arc_twin.get_counting(|| *failed += 1), || arc_twin.put());
+        })?;
+        failed_per_op(bench, "xadd_cas", |failed| {
+            held(xadd_cas.get(), || xadd_cas.put_counting(|| *failed += 1));
+        })?;
         layout(bench)?;
         end_to_end.round(bench)
     };
@@ -97,84 +117,30 @@ const RATIOS: [[&str; 3]; 17] = [
     ["uncounted_gain", "e2e_rcuref_ns", "e2e_guard_ns"],
 ];
 
-/// One object of each kind, each with one reference more than the threads take. A count is the first word of 128 bytes
-/// of its own; so are those in the blocks of `Arc` and `Shared`, whose value requires as much.
-struct Lab {
-    cas: CacheAligned<CasRef>,
-    rcuref: Guarded,
-    pair: CacheAligned<PairRef>,
-    debt: CacheAligned<DebtRef>,
-    weakshared: (Shared<Value>, WeakShared<Value>),
-    arc: (Arc<Value>, Weak<Value>),
-    sticky: CacheAligned<StickyRef>,
-    xadd_cas: CacheAligned<XaddCasRef>,
-    arc_twin: CacheAligned<ArcTwin>,
+/// A count with one reference more than the threads take: the first word of 128 bytes of its own. So are those in the
+/// blocks of `Arc` and `Shared`, whose value requires as much.
+fn count<C>(count: C) -> CacheAligned<C> {
+    CacheAligned(count)
 }
 
-type Value = CacheAligned<u64>;
+/// What a thread does with a count for a slice.
+type Loop<'a> = dyn Fn(&Lap<'_>) -> Share + Sync + 'a;
 
-/// A count, and the domain whose guards its puts need.
-struct Guarded {
-    count: CacheAligned<RcuRef>,
-    domain: Domain,
+/// `pair` has the count as an argument, and so in a register: out of a closure each pair would load where it is.
+#[inline(always)]
+fn pairs<C>(lap: &Lap<'_>, count: &C, pair: impl Fn(&C)) -> Share {
+    lap.run(|| unrolled(|| pair(count)))
 }
 
-impl Lab {
-    fn new() -> Lab {
-        let shared = Shared::new(CacheAligned(7));
-        let arc = Arc::new(CacheAligned(7));
-        Lab {
-            cas: CacheAligned(CasRef::new(1)),
-            rcuref: Guarded { count: CacheAligned(RcuRef::new(1)), domain: Domain::new(2) },
-            pair: CacheAligned(PairRef::new(1)),
-            debt: CacheAligned(DebtRef::new(1)),
-            weakshared: (shared.clone(), Shared::downgrade(&shared)),
-            arc: (arc.clone(), Arc::downgrade(&arc)),
-            sticky: CacheAligned(StickyRef::new(1)),
-            xadd_cas: CacheAligned(XaddCasRef::new(1)),
-            arc_twin: CacheAligned(ArcTwin::new(1)),
-        }
-    }
-
-    /// How many exchanges fail for each pair, of two threads.
-    fn failures(&self, bench: &mut Bench) -> Result {
-        failed_per_op(bench, "cas", |failed| {
-            alive(self.cas.get_counting(|| *failed += 1));
-            not_last(self.cas.put());
-        })?;
-        failed_per_op(bench, "arc", |failed| {
-            alive(self.arc_twin.get_counting(|| *failed += 1));
-            not_last(self.arc_twin.put());
-        })?;
-        failed_per_op(bench, "xadd_cas", |failed| {
-            alive(self.xadd_cas.get());
-            not_last(self.xadd_cas.put_counting(|| *failed += 1));
-        })
-    }
-}
-
-/// What a thread does with a count, again and again.
-trait Count: Sync {
-    type Own;
-
-    fn join(&self) -> Self::Own;
-
-    /// [`BATCH`] pairs.
-    fn batch(&self, own: &mut Self::Own);
-}
-
-/// A count's hot loop, compiled for it alone; what is dynamic is which loop runs.
-trait Row {
-    fn time(&self, bench: &mut Bench, name: &str, threads: usize) -> Result<Option<Slice>>;
-}
-
-impl<C: Count> Row for C {
-    fn time(&self, bench: &mut Bench, name: &str, threads: usize) -> Result<Option<Slice>> {
-        bench.time(name, threads, |_, lap| {
-            let mut own = self.join();
-            lap.run(|| self.batch(&mut own))
-        })
-    }
+/// One guard and one `quiescent` for each [`BATCH`], as in a worker's turn.
+#[inline(always)]
+fn guarded<C>(domain: &Domain, lap: &Lap<'_>, count: &C, pair: impl Fn(&C, Guard<'_>)) -> Share {
+    let mut reader = domain.register().expect("there is a place for each thread");
+    lap.run(|| {
+        let guard = reader.guard();
+        unrolled(|| pair(count, guard));
+        reader.quiescent();
+    })
 }
 
 #[inline(always)]
@@ -191,58 +157,16 @@ fn unrolled(mut pair: impl FnMut()) {
     }
 }
 
-/// Users branch on the answer, so the loops do.
+/// Users branch on the answers, so the loops do.
 #[inline(always)]
-fn alive(got: bool) {
+fn held(got: bool, put: impl FnOnce() -> bool) {
     if !got {
         broken("the object died");
     }
-}
-
-#[inline(always)]
-fn not_last(last: bool) {
-    if last {
+    if put() {
         broken("the last reference was put");
     }
 }
-
-#[cold]
-fn broken(how: &str) -> ! {
-    panic!("a reference is held all the time, but {how}");
-}
-
-/// Counts whose threads have nothing of their own, with one pair of each.
-macro_rules! plain_count {
-    ($($count:ty: |$this:ident| $pair:block)*) => {$(
-        impl Count for $count {
-            type Own = ();
-
-            fn join(&self) {}
-
-            #[inline(always)]
-            fn batch(&self, (): &mut ()) {
-                let $this = self;
-                unrolled(|| $pair);
-            }
-        }
-    )*};
-}
-
-plain_count! {
-    CacheAligned<CasRef>: |this| { alive(this.get()); not_last(this.put()); }
-    CacheAligned<StickyRef>: |this| { alive(this.get()); not_last(this.put()); }
-    CacheAligned<XaddCasRef>: |this| { alive(this.get()); not_last(this.put()); }
-    CacheAligned<DebtRef>: |this| {
-        alive(this.get());
-        not_last(this.put(|| broken("it is destroyed")));
-    }
-    Blind<'_>: |this| { let _ = (this.0.get(), this.0.put()); }
-    (Arc<Value>, Weak<Value>): |this| { upgraded(this.1.upgrade()); }
-    (Shared<Value>, WeakShared<Value>): |this| { upgraded(this.1.upgrade()); }
-}
-
-/// A pair without a look at the answers, for which the processor has cheaper instructions.
-struct Blind<'a>(&'a PairRef);
 
 #[inline(always)]
 fn upgraded<T>(owner: Option<T>) {
@@ -252,40 +176,13 @@ fn upgraded<T>(owner: Option<T>) {
     }
 }
 
-impl Count for CacheAligned<PairRef> {
-    /// More than the count ever is. Not a constant: the compiler would ask the flags, not the value.
-    type Own = u64;
-
-    fn join(&self) -> u64 {
-        black_box(u64::MAX)
-    }
-
-    #[inline(always)]
-    fn batch(&self, limit: &mut u64) {
-        unrolled(|| {
-            alive(self.get() < *limit);
-            not_last(self.put() >= *limit);
-        });
-    }
+fn destroyed() {
+    broken("it is destroyed");
 }
 
-impl Count for Guarded {
-    type Own = Reader;
-
-    fn join(&self) -> Reader {
-        self.domain.register().expect("there is a place for each thread")
-    }
-
-    /// One guard and one `quiescent` for all, as in a worker's turn.
-    #[inline(always)]
-    fn batch(&self, reader: &mut Reader) {
-        let guard = reader.guard();
-        unrolled(|| {
-            alive(self.count.get());
-            not_last(self.count.put(guard));
-        });
-        reader.quiescent();
-    }
+#[cold]
+fn broken(how: &str) -> ! {
+    panic!("a reference is held all the time, but {how}");
 }
 
 /// Measures what `pair` counts, for each pair.
@@ -323,37 +220,18 @@ fn layout(bench: &mut Bench) -> Result {
         let domain = Domain::new(2);
         let slice = bench.slice(2, |thread, lap| match thread {
             0 => lap.run(|| (0..BATCH).for_each(|_| read(fields))),
-            _ => counting::<false>(&domain, lap, count, fields),
+            _ => guarded(&domain, &lap, count, |of, guard| held(of.get(), || of.put(guard))),
         })?;
         bench.ns(&format!("layout_read_{place}_ns"), of(&slice, 0));
         bench.ns(&format!("layout_count_{place}_ns"), of(&slice, 1));
         bench.time(&format!("layout_both_{place}_ns"), 2, |_, lap| {
-            counting::<true>(&domain, lap, count, fields)
+            guarded(&domain, &lap, count, |of, guard| {
+                read(fields);
+                held(of.get(), || of.put(guard));
+            })
         })?;
     }
     Ok(())
-}
-
-/// Gets and puts; `READS` the fields before each pair.
-#[inline(always)]
-fn counting<const READS: bool>(
-    domain: &Domain,
-    lap: Lap<'_>,
-    count: &RcuRef,
-    fields: &Fields,
-) -> Share {
-    let mut reader = domain.register().expect("there is a place for each thread");
-    lap.run(|| {
-        let guard = reader.guard();
-        for _ in 0..BATCH {
-            if READS {
-                read(fields);
-            }
-            alive(count.get());
-            not_last(count.put(guard));
-        }
-        reader.quiescent();
-    })
 }
 
 #[inline(always)]

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Seek, Write};
 use std::process;
 
-use super::contestant::{Captures, Drain};
+use super::contestant::{Drain, Taps};
 use super::load::Load;
 use crate::prelude::*;
 use crate::router::Ground;
@@ -22,7 +22,7 @@ pub struct Extent {
 }
 
 /// Measures with packets cut to 128 bytes, and whole.
-pub fn measure<C: Captures>(
+pub fn measure<C: Taps>(
     ground: &Ground,
     bench: &mut Bench,
     extent: &Extent,

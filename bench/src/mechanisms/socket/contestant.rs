@@ -52,6 +52,8 @@ impl Matching {
 }
 
 pub trait Taps: Sockets {
+    type Reader: Drain;
+
     /// A worker's source that delivers to them.
     fn source(&mut self, source: Source) -> Source {
         source
@@ -63,10 +65,6 @@ pub trait Taps: Sockets {
 
     /// A socket of port 0 with this filter and [`SNAP`]. Each packet is copied; a contestant with a ring empties it.
     fn want(&mut self, matching: Matching) -> Result<Self::Socket>;
-}
-
-pub trait Captures: Taps {
-    type Reader: Drain;
 
     /// A socket of port 0 that wants everything, and its reader. Once, after the worker was made.
     fn capture(&mut self) -> Result<(Self::Socket, Self::Reader)>;
@@ -130,6 +128,8 @@ impl Sockets for Rebuilt {
 }
 
 impl Taps for Rebuilt {
+    type Reader = Copied;
+
     fn source(&mut self, source: Source) -> Source {
         walk_behind(source, self.list.walker(), self.capture.0.take())
     }
@@ -139,10 +139,6 @@ impl Taps for Rebuilt {
         self.list.bind(socket, Wanted { port: Some(PORTS[0]), protocol: ALL, mask, value });
         Ok(socket)
     }
-}
-
-impl Captures for Rebuilt {
-    type Reader = Copied;
 
     fn capture(&mut self) -> Result<(usize, Copied)> {
         let socket = self.want(Matching::EVERYTHING)?;

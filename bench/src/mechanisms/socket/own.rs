@@ -9,7 +9,7 @@ use manylane_net::filter::{Instruction, Program};
 use manylane_router::socket::{PacketSocket, protocol};
 use manylane_worker::worker::Observers as WorkerObservers;
 
-use super::contestant::{ALL, Captures, Drain, Matching, PORTS, SNAP, Sockets, Taps};
+use super::contestant::{ALL, Drain, Matching, PORTS, SNAP, Sockets, Taps};
 use crate::prelude::*;
 use crate::router::{bell, no_sockets};
 
@@ -98,6 +98,8 @@ impl Sockets for Own {
 }
 
 impl Taps for Own {
+    type Reader = Reads;
+
     fn taps(&mut self, worker: WorkerId) -> Option<WorkerObservers> {
         Some(self.sockets.observers(worker, None))
     }
@@ -121,10 +123,6 @@ impl Taps for Own {
         }
         Ok(Open::Elsewhere)
     }
-}
-
-impl Captures for Own {
-    type Reader = Reads;
 
     fn capture(&mut self) -> Result<(Open, Reads)> {
         let socket = self.wanting(filter(Matching::EVERYTHING, self.snap), CAPTURE)?;
