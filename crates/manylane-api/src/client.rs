@@ -170,6 +170,11 @@ impl Client {
         Client { patience, ..self }
     }
 
+    /// How long this client waits for an answer.
+    pub fn patience(&self) -> Duration {
+        self.patience
+    }
+
     /// Requests a path, such as `/v1/ports`, and parses the answer.
     pub fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         serde_json::from_str(&self.ask_text(path)?).map_err(|error| self.unexpected(error))

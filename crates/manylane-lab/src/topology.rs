@@ -70,9 +70,14 @@ impl Topology {
         self.hosts.get(name).unwrap_or_else(|| panic!("no host `{name}` in this topology"))
     }
 
-    /// Runs a line in the namespace of a host ([`tool`]).
+    /// Runs a line in the namespace of a host ([`tool`]). An IPv6 address that the line adds can be used afterwards.
     pub fn try_tool(&self, host: &str, line: &str) -> Result<String, ToolError> {
-        tool(self.host(host), line)
+        let host = self.host(host);
+        let output = tool(host, line)?;
+        if let Some(address) = added(line) {
+            await_address(host, address);
+        }
+        Ok(output)
     }
 
     /// The same where it has to succeed.
@@ -145,6 +150,26 @@ impl Topology {
     }
 }
 
+/// The IPv6 address that a line of ip(8) adds.
+fn added(line: &str) -> Option<Ipv6Addr> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let adds = |words: &[&str]| matches!(words, ["addr" | "address", "add" | "replace", ..]);
+    let at = words.windows(2).position(adds)?;
+    words.get(at + 2)?.split('/').next()?.parse().ok()
+}
+
+/// The kernel answers ip(8) before it has settled an address, also one without duplicate address detection: a worker of
+/// its own does that, on a busy machine much later. A socket cannot be bound to the address before (EADDRNOTAVAIL).
+fn await_address(host: &Host, address: Ipv6Addr) {
+    until(&format!("{address} can be used"), || {
+        let of_links = read(host, "/proc/thread-self/net/if_inet6");
+        let routes = read(host, "/proc/thread-self/net/ipv6_route");
+        let wanted = format!("{:032x}", u128::from(address));
+        let is_usable = settled(&of_links, &routes).any(|line| line[0] == wanted);
+        if is_usable { Ok(()) } else { Err(of_links.clone()) }
+    });
+}
+
 fn bring_up(end: &End) -> Result<(), NetlinkError> {
     let mut netlink = Netlink::open()?;
     for (address, length) in &end.addresses {
@@ -177,17 +202,24 @@ fn is_usable(
     mut addresses: impl Iterator<Item = Ipv6Addr>,
     interface: &str,
 ) -> bool {
-    // address, index, prefix length, scope, flags, name
-    let lines: Vec<Vec<&str>> =
-        of_links.lines().map(|line| line.split_whitespace().collect()).collect();
-    let ours = lines.iter().filter(|line| line.get(5) == Some(&interface));
-    let settled = |line: &&Vec<&str>| {
-        u32::from_str_radix(line[4], 16).is_ok_and(|flags| flags & IFA_F_TENTATIVE == 0)
-            && routes.lines().any(|route| route.starts_with(&format!("{} 80 ", line[0])))
-    };
-    let usable: Vec<&str> = ours.filter(settled).map(|line| line[0]).collect();
+    let ours = settled(of_links, routes).filter(|line| line[5] == interface);
+    let usable: Vec<&str> = ours.map(|line| line[0]).collect();
     usable.iter().any(|address| address.starts_with("fe80"))
         && addresses.all(|address| usable.contains(&&*format!("{:032x}", u128::from(address))))
+}
+
+/// The lines of addresses that are not tentative and have their local route: address, index, prefix length, scope,
+/// flags, name.
+fn settled<'t>(of_links: &'t str, routes: &'t str) -> impl Iterator<Item = [&'t str; 6]> {
+    let lines = of_links.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let line = [(); 6].map(|()| words.next().unwrap_or_default());
+        (!line[5].is_empty()).then_some(line)
+    });
+    lines.filter(|line| {
+        u32::from_str_radix(line[4], 16).is_ok_and(|flags| flags & IFA_F_TENTATIVE == 0)
+            && routes.lines().any(|route| route.starts_with(&format!("{} 80 ", line[0])))
+    })
 }
 
 /// linux/if_addr.h.
@@ -319,6 +351,20 @@ mod tests {
         ] {
             let said = Plan::parse(text).expect_err(text).to_string();
             assert!(said.starts_with(&format!("line {line}: ")) && said.contains(why), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_adds_an_ipv6_address_is_known() {
+        let address: Ipv6Addr = "2001:db8::1".parse().expect("an address");
+        for (line, expected) in [
+            ("ip addr add 2001:db8::1/128 dev lo", Some(address)),
+            ("ip -6 address replace 2001:db8::1/64 dev wan nodad", Some(address)),
+            ("ip addr add 10.0.0.1/8 dev lo", None),
+            ("ip addr del 2001:db8::1/128 dev lo", None),
+            ("ip -6 rule add from 2001:db8::1 table 7", None),
+        ] {
+            assert_eq!(added(line), expected, "{line}");
         }
     }
 

@@ -37,11 +37,17 @@
 /* The packet is the kernel's. No hash has more than 32 bits. */
 #define NO_HASH (~0ull)
 
-/* The multipliers of MurmurHash3's finaliser (`fmix64`, by Austin Appleby, public domain), and 2^64 over the
- * golden ratio. */
+/* The public multipliers: those of MurmurHash3's finaliser (`fmix64`, by Austin Appleby, public domain), and 2^64 over
+ * the golden ratio. Senders know them, so flows are hashed by a key that follows from the accelerator's seed
+ * (`FlowKey::seeded`). */
 #define ODD_0 0xff51afd7ed558ccdull
 #define ODD_1 0xc4ceb9fe1a85ec53ull
 #define ODD_2 0x9e3779b97f4a7c15ull
+
+/* The multipliers. */
+struct flow_key {
+	__u64 end, sum, port;
+};
 
 /* What a group wants to know of a packet. */
 struct flow {
@@ -81,25 +87,43 @@ static __always_inline __u64 fold(__u64 product)
 	return product ^ __builtin_bswap64(product);
 }
 
-static __always_inline __u64 flow_end(const struct flow *flow, const __u64 *address, __u64 port)
+static __always_inline __u64 rotate_left(__u64 word, int by)
+{
+	return word << by | word >> (64 - by);
+}
+
+static __always_inline struct flow_key seeded(__u64 seed)
+{
+	struct flow_key key = {
+		.end = (ODD_0 ^ seed) | 1,
+		.sum = (((ODD_1 ^ rotate_left(seed, 21)) | 1) & ~0xff000000ull) | 1ull << 32,
+		.port = (ODD_2 ^ rotate_left(seed, 42)) | 1,
+	};
+
+	return key;
+}
+
+static __always_inline __u64 flow_end(const struct flow *flow, const struct flow_key *key,
+				      const __u64 *address, __u64 port)
 {
 	__u64 network;
 
 	if (!flow->is_ipv6)
-		return fold((port << 32 | address[0]) * ODD_0);
-	network = fold(address[0] * ODD_1);
-	return fold(((network ^ address[1]) + port * ODD_2) * ODD_0);
+		return fold((port << 32 | address[0]) * key->end);
+	network = fold(address[0] * key->sum);
+	return fold(((network ^ address[1]) + port * key->port) * key->end);
 }
 
-static __always_inline __u64 mix(const struct flow *flow, __u32 port_words, __u8 protocol)
+static __always_inline __u64 mix(const struct flow *flow, __u64 seed, __u32 port_words, __u8 protocol)
 {
-	__u64 sum = flow_end(flow, flow->source, port_words & 0xffff) +
-		    flow_end(flow, flow->destination, port_words >> 16);
+	struct flow_key key = seeded(seed);
+	__u64 sum = flow_end(flow, &key, flow->source, port_words & 0xffff) +
+		    flow_end(flow, &key, flow->destination, port_words >> 16);
 
-	return ((sum ^ protocol) * ODD_1) >> 32;
+	return ((sum ^ protocol) * key.sum) >> 32;
 }
 
-static __always_inline __u64 flow_hash(void *context, const struct flow *flow)
+static __always_inline __u64 flow_hash(void *context, const struct flow *flow, __u64 seed)
 {
 	__u8 protocol = flow->protocol, type;
 	__u32 port_words;
@@ -107,18 +131,18 @@ static __always_inline __u64 flow_hash(void *context, const struct flow *flow)
 	if (flow->is_ipv6 && is_extension(protocol))
 		return NO_HASH;
 	if (flow->is_fragment)
-		return mix(flow, 0, PROTOCOL_NONE);
+		return mix(flow, seed, 0, PROTOCOL_NONE);
 	if (has_ports(protocol) && flow->hashes_ports && flow->transport_len >= 4) {
 		if (LOAD_BYTES(context, flow->transport_at, &port_words, 4))
 			return NO_HASH;
-		return mix(flow, port_words, protocol);
+		return mix(flow, seed, port_words, protocol);
 	}
 	/* Their shortest header. */
 	if ((protocol == PROTOCOL_ICMP || protocol == PROTOCOL_ICMPV6) && flow->transport_len >= 8) {
 		if (LOAD_BYTES(context, flow->transport_at, &type, 1) || is_error(protocol, type))
 			return NO_HASH;
 	}
-	return mix(flow, 0, PROTOCOL_NONE);
+	return mix(flow, seed, 0, PROTOCOL_NONE);
 }
 
 static __always_inline __u32 bucket(__u64 seed, __u64 hash)
@@ -133,12 +157,13 @@ static __always_inline __u32 bucket(__u64 seed, __u64 hash)
 /* The slot of the member that takes the packet; below 0 if that is the kernel's to say. */
 static __noinline int member(void *context, const struct flow *flow, __u32 group)
 {
-	__u64 hash = flow_hash(context, flow);
+	__u64 seed = LOAD(control[CONTROL_SEED]);
+	__u64 hash = flow_hash(context, flow, seed);
 
 	if (hash == NO_HASH)
 		return -1;
 	group &= GROUPS - 1;
-	return LOAD(buckets[group * BUCKETS + bucket(LOAD(control[CONTROL_SEED]), hash)]);
+	return LOAD(buckets[group * BUCKETS + bucket(seed, hash)]);
 }
 
 #endif

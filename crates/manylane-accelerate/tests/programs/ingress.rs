@@ -618,7 +618,7 @@ fn longer_ipv6_routes_are_found_in_trees() {
     }
 }
 
-/// What `flow_hash` and `bucket` of `manylane-net` say of these packets, with this seed.
+/// What `FlowKey::seeded` and `bucket` of `manylane-net` say of these packets, with this seed.
 #[test]
 fn a_flow_stays_with_its_bucket() {
     let Some(mut rig) = Rig::new() else { return };
@@ -693,7 +693,7 @@ fn hashed() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 const EXPECTED: [u16; 19] =
-    [450, 224, 109, 191, 124, 39, 235, 235, 235, 235, 450, 235, 235, 68, 441, 19, 203, 203, 203];
+    [221, 389, 105, 246, 378, 317, 129, 129, 129, 129, 221, 129, 129, 333, 291, 432, 390, 390, 390];
 
 fn now_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };

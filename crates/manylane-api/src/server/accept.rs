@@ -25,7 +25,8 @@ use crate::model::ApiError;
 pub(super) trait Entrance: Send {
     type Stream: Stream;
 
-    /// Whether clients wait in the kernel while all places are taken. Otherwise they are refused: root must not wait behind them.
+    /// Whether clients wait in the kernel while all places are taken. Otherwise they are refused: root must not wait
+    /// behind them.
     const WAITS: bool;
 
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Stream, Peer)>> + Send;

@@ -15,7 +15,6 @@ use super::{Fate, Forwarder, NextHopMark, Origin, Verdict, parts, rewrite};
 use crate::neighbour::{AdjacencyState, Key, Neighbour};
 use crate::nexthop::{GroupId, NextHop};
 use crate::wire::ethernet::{ADDRESSES_LEN, HEADER_LEN, Mac, VLAN_TAG_LEN};
-use crate::wire::flow::flow_hash;
 use crate::wire::ip;
 
 /// What the tables say of a packet.
@@ -209,7 +208,7 @@ impl Forwarder {
         let (slot, group): (Index<'_, Neighbour>, _) = match found.next_hop {
             NextHop::Via(slot) => (Index::new(guard, slot), None),
             NextHop::Group(group) => {
-                (self.tables.next_hops.member(guard, group, flow_hash(front)), Some(group))
+                (self.tables.next_hops.member(guard, group, front), Some(group))
             }
             _ => return None,
         };

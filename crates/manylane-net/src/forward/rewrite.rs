@@ -14,7 +14,6 @@ use crate::icmp::ErrorKind;
 use crate::neighbour::{Adjacency, AdjacencyState, Neighbour, Report};
 use crate::nexthop::{GroupId, NextHop};
 use crate::wire::ethernet::ether_type;
-use crate::wire::flow::flow_hash;
 use crate::wire::ipv4;
 use crate::wire::repair::{Repair, repair, repair_parted};
 
@@ -136,7 +135,7 @@ impl Forwarder {
         group: GroupId,
     ) -> Index<'g, Neighbour> {
         let (packet, _) = parts::front(&self.region, frame);
-        self.tables.next_hops.member(guard, group, flow_hash(packet))
+        self.tables.next_hops.member(guard, group, packet)
     }
 
     /// Decides for a packet to a neighbour, whatever is known of it.

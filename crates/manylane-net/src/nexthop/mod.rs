@@ -48,6 +48,7 @@ use manylane_sync::words::{Words, WordsMut};
 
 use crate::fib::NextHopId;
 use crate::neighbour::Neighbour;
+use crate::wire::flow::FlowKey;
 use group::Group;
 
 pub use group::{BUCKETS, MEMBERS_MAX, Member};
@@ -121,6 +122,8 @@ pub struct NextHops {
     buckets: Words<u16>,
     generation: Generation,
     seed: u64,
+    /// Follows from the seed.
+    key: FlowKey,
 }
 
 /// How often routes began to change, or had changed. What was looked up after it was read, and before it
@@ -179,6 +182,7 @@ impl NextHopsMut {
             buckets: self.buckets.reader(),
             generation: self.generation(),
             seed: self.seed,
+            key: FlowKey::seeded(self.seed),
         }
     }
 
@@ -345,7 +349,7 @@ impl NextHops {
         decode(self.words.load(id.raw() as usize), |slot| Index::new(guard, slot))
     }
 
-    /// The member of a group, which was loaded under this guard, that takes the flow with this hash.
+    /// The member of a group, which was loaded under this guard, that takes the flow of this IP packet.
     ///
     /// # Panics
     ///
@@ -355,12 +359,12 @@ impl NextHops {
         &self,
         guard: Guard<'g>,
         group: GroupId,
-        flow_hash: u32,
+        packet: &[u8],
     ) -> Index<'g, Neighbour> {
-        self.member_by(guard, group, self.seed, flow_hash)
+        self.member_by(guard, group, self.seed, self.key.flow_hash(packet))
     }
 
-    /// As `new`, with another seed than the table was made with.
+    /// The member that takes the flow with this hash, by the key that follows from `seed` ([`FlowKey::seeded`]).
     ///
     /// # Panics
     ///
@@ -429,6 +433,8 @@ impl Generation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::flow::flow_hash;
+    use crate::wire::flow::tests::{colliding_v4, colliding_v6};
     use manylane_sync::rcu::Reader;
 
     #[test]
@@ -471,6 +477,29 @@ mod tests {
         assert_eq!(reader.load(guard, Index::<()>::new(guard, 0)), NextHop::None);
     }
 
+    /// An attacker makes flows with one and the same hash by the public key: the seed, applied to that hash, would leave
+    /// all of them to one member. The key that follows from the seed parts them, in both families.
+    #[test]
+    fn flows_made_to_collide_by_the_public_key_are_shared_by_the_members() {
+        let families = [colliding_v4(100), colliding_v6(100)];
+        for flows in &families {
+            let hash = flow_hash(&flows[0]);
+            assert!(flows.iter().all(|flow| flow_hash(flow) == hash), "they collide");
+        }
+        for seed in [0x1122_3344_5566_7788, 0x9d5c_03f1_7ab2_4e68] {
+            let (mut table, registered) = bed(2);
+            table.set_seed(seed);
+            let members = [member(3, 1), member(9, 1)];
+            let group = table.add_group(&members, |_| true).expect("there are two");
+            let (reader, guard) = (table.reader(), registered.guard());
+            for flows in &families {
+                let of_one = |flow: &&Vec<u8>| reader.member(guard, group, flow).raw() == 3;
+                let count = flows.iter().filter(of_one).count();
+                assert!((20..80).contains(&count), "seed {seed:#x}: {count} of 100 to one of two");
+            }
+        }
+    }
+
     #[test]
     fn flows_of_a_group_go_to_its_members() {
         let (mut table, registered) = bed(2);
@@ -479,7 +508,7 @@ mod tests {
             table.add_group(&[member(3, 1), member(9, 3)], |_| true).expect("there are two");
         let flows = |slot| {
             let guard = registered.guard();
-            (0..4096).filter(|&hash| reader.member(guard, group, hash).raw() == slot).count()
+            (0..4096).filter(|&hash| reader.member_by(guard, group, 0, hash).raw() == slot).count()
         };
         assert_eq!(flows(3) + flows(9), 4096);
         assert!((900..1150).contains(&flows(3)), "{} of 4096 are a quarter", flows(3));

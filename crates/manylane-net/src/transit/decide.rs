@@ -27,8 +27,9 @@ use crate::forward::{HEADERS_MAX, decrement_ttl};
 use crate::neighbour::Neighbour;
 use crate::nexthop::{GroupId, NextHop, NextHops};
 use crate::wire::ethernet::{self, HEADER_LEN as LINK_HEADER, Mac, ether_type};
+use crate::wire::flow::FlowKey;
 use crate::wire::ip::{Fragment, View};
-use crate::wire::{flow, icmp, icmpv6, ipv4, ipv6, protocol, tcp};
+use crate::wire::{icmp, icmpv6, ipv4, ipv6, protocol, tcp};
 
 #[cfg(test)]
 mod tests;
@@ -318,8 +319,10 @@ impl Transit {
             View::V6(_) => (control::MULTIPATH_V6, control::PORTS_V6),
         };
         check(multipath & allowed != 0, Verdict::Multipath)?;
-        let hash = flow_hash(packet, multipath & by_ports != 0).ok_or(Verdict::Multipath)?;
-        Ok(self.next_hops.member_by(guard, group, self.control.load(control::SEED), hash))
+        let seed = self.control.load(control::SEED);
+        let hash = flow_hash(&FlowKey::seeded(seed), packet, multipath & by_ports != 0)
+            .ok_or(Verdict::Multipath)?;
+        Ok(self.next_hops.member_by(guard, group, seed, hash))
     }
 
     /// The kernel's check of an IPv4 source: never one of our own addresses, and by `rp_filter` one whose route leads
@@ -434,24 +437,24 @@ const HOP_LIMIT: usize = 7;
 
 /// The hash by which a group's member is chosen; `None` for packets for which only the kernel should choose: errors,
 /// which take the path of their flow, and packets with extension headers in front of their ports.
-fn flow_hash(packet: &View<'_>, by_ports: bool) -> Option<u32> {
+fn flow_hash(key: &FlowKey, packet: &View<'_>, by_ports: bool) -> Option<u32> {
     if matches!(packet, View::V6(view) if ipv6::is_extension(view.next_header())) {
         return None;
     }
     let transport = packet.transport()?;
     if transport.fragment != Fragment::None {
-        return Some(flow::address_hash(packet));
+        return Some(key.address_hash(packet));
     }
     let message = packet.packet().get(transport.offset..)?;
     if by_ports && protocol::has_ports(transport.protocol) {
-        return Some(flow::flow_hash(packet.packet()));
+        return Some(key.flow_hash(packet.packet()));
     }
     let is_error = match (transport.protocol, message) {
         (protocol::ICMP, &[kind, _, _, _, _, _, _, _, ..]) => icmp::is_error(kind),
         (protocol::ICMPV6, &[kind, _, _, _, _, _, _, _, ..]) => icmpv6::is_error(kind),
         _ => false,
     };
-    (!is_error).then(|| flow::address_hash(packet))
+    (!is_error).then(|| key.address_hash(packet))
 }
 
 /// The length of the headers that each segment has of a TCP packet that stands for several.

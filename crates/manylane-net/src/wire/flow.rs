@@ -19,11 +19,12 @@
 //! time of a hash that moves each bit with a probability near one half, and spreads flows that were numbered up as well
 //! as chance does.
 //!
-//! The odd numbers are the key ([`FlowKey`]). With public ones, an attacker can make flows that collide, and
-//! send all of them to one worker; so workers, and groups of packet sockets, hash with numbers of the daemon's own. The
-//! kernel does so too (its flow dissector, and the RSS keys of its drivers). [`FlowKey::PUBLIC`] is for those that must
-//! agree with others: the choice among next hops, which a program in the kernel makes as well, and which mixes in a seed
-//! of the router's own; and wires in memory.
+//! The odd numbers are the key ([`FlowKey`]). With the public numbers, an attacker can compute flows that collide,
+//! and send all of them to one worker; so workers, and groups of packet sockets, hash with numbers of the daemon's own.
+//! The kernel does so too (its flow dissector, and the RSS keys of its drivers). The hash is not cryptographic: a
+//! sender that measures which flows share a worker learns about the key. The choice among next hops has a key that
+//! follows from one word ([`FlowKey::seeded`]), since a program in the kernel makes this choice as well and reads that
+//! word. [`FlowKey::PUBLIC`] is for wires in memory.
 
 use std::fmt;
 
@@ -31,7 +32,7 @@ use super::ethernet::{HEADER_LEN, Tags, VLAN_TAG_LEN};
 use super::ip::View;
 use super::{icmp, icmpv6, protocol};
 
-/// Three odd multipliers: flows that share a bucket with one key share none with another, but by chance.
+/// Three odd multipliers. Flows that were chosen to share a bucket by one key are spread by another.
 #[derive(Clone, Copy)]
 pub struct FlowKey([u64; 3]);
 
@@ -41,11 +42,21 @@ impl FlowKey {
     pub const PUBLIC: FlowKey =
         FlowKey([0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53, 0x9e37_79b9_7f4a_7c15]);
 
-    /// The key that follows from these random numbers. In the multiplier of the sum some bits are fixed: with others, the
-    /// last byte of an IPv6 address would reach few of the bits that choose a bucket.
+    /// The key that follows from these random numbers.
+    ///
+    /// Of hosts that differ in the last byte of their IPv6 addresses, the ends differ in one byte. The second number
+    /// takes that byte to the bucket, by its bits 24 to 39: near 0, or near a simple fraction of their range, it would
+    /// take all such hosts to a few buckets. So these bits are an odd number over 256 with no fraction.
     pub fn new(random: [u64; 3]) -> FlowKey {
         let [end, sum, port] = random.map(|word| word | 1);
         FlowKey([end, (sum & !0xff00_0000) | (1 << 32), port])
+    }
+
+    /// The key that follows from this one random number, by three exclusive ors: `flow.h` of `manylane-accelerate`
+    /// makes the same key anew for each packet.
+    pub fn seeded(seed: u64) -> FlowKey {
+        let [end, sum, port] = FlowKey::PUBLIC.0;
+        FlowKey::new([end ^ seed, sum ^ seed.rotate_left(21), port ^ seed.rotate_left(42)])
     }
 }
 
@@ -56,22 +67,16 @@ impl fmt::Debug for FlowKey {
     }
 }
 
-/// The hash with the key that is public.
+/// The hash with the public key.
 #[inline(always)]
 pub fn frame_hash(frame: &[u8]) -> u32 {
     FlowKey::PUBLIC.frame_hash(frame)
 }
 
-/// The hash with the key that is public.
+/// The hash with the public key.
 #[inline]
 pub fn flow_hash(packet: &[u8]) -> u32 {
     FlowKey::PUBLIC.flow_hash(packet)
-}
-
-/// The hash of addresses with the key that is public.
-#[inline]
-pub fn address_hash(view: &View<'_>) -> u32 {
-    FlowKey::PUBLIC.address_hash(view)
 }
 
 impl FlowKey {
@@ -249,7 +254,7 @@ fn fold(product: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 
     use proptest::prelude::*;
@@ -416,7 +421,7 @@ mod tests {
         }
     }
 
-    /// An attacker knows the algorithm, and makes flows that all land in one bucket by the key that is public. By
+    /// An attacker knows the algorithm, and makes flows that all land in one bucket by the public key. By
     /// two keys that the attacker does not know, these flows spread as chance does.
     #[test]
     fn flows_made_to_collide_by_one_key_spread_by_another() {
@@ -445,23 +450,118 @@ mod tests {
     #[test]
     fn counted_up_flows_spread_by_any_key() {
         for seed in 0..200 {
-            let key = FlowKey::new_of_test([seed, seed + 1000, seed + 2000]);
+            let seeded = FlowKey::seeded(FlowKey::new_of_test([seed; 3]).0[0]);
+            let keys = [FlowKey::new_of_test([seed, seed + 1000, seed + 2000]), seeded];
             let flows: [fn(u16) -> Vec<u8>; 4] = [
                 |n| v4(A, B, 1024 + n, 80),
                 |n| v4(Ipv4Addr::from_bits(0x0a00_0000 + u32::from(n)), B, 1, 2),
                 |n| v6(A6, B6, 1024 + n, 80),
                 |n| v6(Ipv6Addr::from_bits(A6.to_bits() + u128::from(n)), B6, 1, 2),
             ];
-            for (what, flow) in flows.iter().enumerate() {
+            for ((what, flow), key) in
+                flows.iter().enumerate().flat_map(|flow| keys.map(|key| (flow, key)))
+            {
                 let mut buckets = [0; 256];
                 (0..4096).for_each(|n| buckets[usize::from(key.flow_hash(&flow(n)) as u8)] += 1);
                 let fullest = buckets.iter().max().expect("256 buckets");
-                assert!(
-                    *fullest < 128,
-                    "{what}, key {seed}: {fullest} of 4096 flows in one bucket"
-                );
+                assert!(*fullest < 64, "{what}, key {seed}: {fullest} of 4096 flows in one bucket");
             }
         }
+    }
+
+    /// Random numbers whose bits 24 to 39 are zeros took all pairs of hosts of two IPv6 networks to one bucket.
+    #[test]
+    fn hosts_that_differ_in_the_last_byte_spread_by_unlucky_numbers() {
+        let sum = FlowKey::new_of_test([7, 8, 9]).0[1] & !0xff_ff00_0000;
+        // None, the smallest fractions, a half and a third of the range.
+        for middle in [0, 1, 0x8000, 0x5555] {
+            let key =
+                FlowKey::new([0x9e37_79b9_7f4a_7c15, sum | (middle << 24), 0x1234_5678_9abc_def1]);
+            let mut buckets = [0; 256];
+            for n in 0..4096 {
+                let [from, to] = [A6.to_bits() + (n & 63), A6.to_bits() + (1 << 64) + (n >> 6)];
+                let flow = v6(Ipv6Addr::from_bits(from), Ipv6Addr::from_bits(to), 1, 2);
+                buckets[usize::from(key.flow_hash(&flow) as u8)] += 1;
+            }
+            let fullest = buckets.iter().max().expect("256 buckets");
+            assert!(*fullest < 128, "{middle:#x}: {fullest} of 4096 flows in one bucket");
+        }
+    }
+
+    /// As by the public key: fragments of both families take one way, whatever their ports.
+    #[test]
+    fn fragments_hash_by_their_addresses_by_any_key() {
+        for seed in 0..50 {
+            let key = FlowKey::new_of_test([seed, seed + 1000, seed + 2000]);
+            let whole = v4(A, B, 1, 2);
+            let fragment = |word: u16, source| {
+                let mut packet = v4(A, B, source, 2);
+                packet[6..8].copy_from_slice(&word.to_be_bytes());
+                key.flow_hash(&packet)
+            };
+            let addresses = key.address_hash(&View::quoted(&whole).expect("it is whole"));
+            assert_eq!([fragment(0x2000, 1), fragment(0x0005, 99)], [addresses; 2]);
+            assert_ne!(key.flow_hash(&whole), addresses);
+
+            let whole = v6(A6, B6, 1, 2);
+            let fragment = |header: [u8; 8]| {
+                let mut packet = whole.clone();
+                packet.splice(40..40, header);
+                packet[5] += 8;
+                packet[6] = protocol::FRAGMENT;
+                key.flow_hash(&packet)
+            };
+            let addresses = key.address_hash(&View::quoted(&whole).expect("it is whole"));
+            let [first, later] =
+                [[17, 0, 0, 1, 0, 0, 0, 9], [17, 0, 0, 8, 0, 0, 0, 9]].map(fragment);
+            assert_eq!([first, later], [addresses; 2]);
+            assert_ne!(key.flow_hash(&whole), addresses);
+        }
+    }
+
+    /// An operator's trace or a panic's message would tell the key to those who read it.
+    #[test]
+    fn a_key_is_not_printed() {
+        let keys = [FlowKey::PUBLIC, FlowKey::new([1, 2, 3])];
+        assert_eq!(keys.map(|key| format!("{key:?}")), ["FlowKey"; 2]);
+        assert_eq!(format!("{:#?}", keys[1]), "FlowKey");
+    }
+
+    /// Flows of different hosts with one and the same hash by the public key, as an attacker computes them: a folded
+    /// product says only which pairs of bytes differ how, so half of its bytes are free, and the multiplication has an inverse.
+    pub(crate) fn colliding_v4(count: usize) -> Vec<Vec<u8>> {
+        let inverse = inverse(FlowKey::PUBLIC.0[0]);
+        let ends = products_of_one_fold().map(|product| product.wrapping_mul(inverse));
+        let flows = ends.filter(|end| end >> 48 == 0).map(|end| {
+            v4(Ipv4Addr::from((end as u32).to_le_bytes()), B, u16::from_be((end >> 32) as u16), 80)
+        });
+        flows.take(count).collect()
+    }
+
+    /// As [`colliding_v4`], of hosts of one /64 with one port.
+    pub(crate) fn colliding_v6(count: usize) -> Vec<Vec<u8>> {
+        let [end, sum, port] = FlowKey::PUBLIC.0;
+        let network = fold((A6.to_bits().swap_bytes() as u64).wrapping_mul(sum));
+        let port = u64::from(4000_u16.to_be()).wrapping_mul(port);
+        let flows = products_of_one_fold().map(|product| {
+            let interface = network ^ product.wrapping_mul(inverse(end)).wrapping_sub(port);
+            let host = A6.to_bits() >> 64 << 64 | u128::from(interface.swap_bytes());
+            v6(Ipv6Addr::from_bits(host), B6, 4000, 80)
+        });
+        flows.take(count).collect()
+    }
+
+    fn products_of_one_fold() -> impl Iterator<Item = u64> {
+        const FOLDED: u32 = 0x1357_9bdf;
+        let product = |upper: u32| u64::from(upper) << 32 | u64::from(upper.swap_bytes() ^ FOLDED);
+        (0..=u32::MAX).map(product)
+    }
+
+    /// By Newton's iteration, which doubles the right bits each time, from three.
+    fn inverse(odd: u64) -> u64 {
+        (0..5).fold(odd, |inverse, _| {
+            inverse.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(inverse)))
+        })
     }
 
     impl FlowKey {

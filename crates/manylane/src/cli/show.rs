@@ -178,11 +178,11 @@ fn is_comparison(path: &str) -> bool {
 
 /// Waits for a comparison longer than the daemon, so that the daemon's reason is what the operator reads.
 fn patient(client: &Client) -> Client {
-    client.clone().with_patience(COMPARISON_PATIENCE)
+    client.clone().with_patience(client.patience() * COMPARISON_TIMES)
 }
 
-/// The daemon gives a comparison 60 s.
-const COMPARISON_PATIENCE: Duration = Duration::from_secs(70);
+/// The daemon gives a comparison 60 s; for other answers a client waits 10 s.
+const COMPARISON_TIMES: u32 = 7;
 
 /// Finds out which daemon answers.
 pub(super) fn place(client: &Client, question: &Question) -> Result<Place, ClientError> {
@@ -229,4 +229,49 @@ fn head(client: &Client) -> Result<(String, Vec<AcceleratedPort>), ClientError> 
     let AcceleratorConfig { bypass, .. } = client.ask("/v1/accelerate/config")?;
     let ports: Vec<AcceleratedPort> = client.ask("/v1/accelerate/ports")?;
     Ok((extent::head(&ports, &lease, &bypass), ports))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use super::*;
+
+    /// A daemon hangs while it compares its mirror, or is stopped: the operator's command waits longer than the daemon
+    /// compares, yet not without end, and says so.
+    #[test]
+    fn a_comparison_by_a_daemon_that_hangs_is_awaited_with_a_bound() {
+        let folder = std::env::temp_dir().join(format!("manylane-patient-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("it can be written to");
+        let socket = folder.join("api.sock");
+        assert_eq!(patient(&Client::new(&socket)).patience(), Duration::from_secs(70));
+
+        let listener = UnixListener::bind(&socket).expect("no other listens there");
+        let hanging = thread::spawn(move || {
+            for _ in 0..2 {
+                let (mut stream, _) = listener.accept().expect("a command connects");
+                let mut request = Vec::new();
+                stream.read_to_end(&mut request).expect("it ends when the command gives up");
+                assert!(request.starts_with(b"POST /v1/accelerate/mirror/diff "), "{request:?}");
+            }
+        });
+        let client = Client::new(&socket).with_patience(Duration::from_millis(150));
+        let place = Place { path: "/v1/accelerate/mirror/diff".into(), is_accelerator: true };
+        for error in [place.json(&client).err(), table(&client, Noun::Mirror, &place).err()] {
+            let error = error.expect("the daemon hangs");
+            assert!(
+                matches!(&error, ClientError::Silent { waited, .. } if *waited == client.patience() * 7),
+                "{error:?}"
+            );
+            let said = error.to_string();
+            assert!(
+                said.contains("has not answered for 1 s: it is still starting, or hangs"),
+                "{said}"
+            );
+        }
+        hanging.join().expect("both commands connected, and gave up");
+        std::fs::remove_dir_all(&folder).expect("it is ours");
+    }
 }

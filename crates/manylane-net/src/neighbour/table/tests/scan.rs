@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-/// Senders of one network name random addresses at 2 and at 20 kpps. A silent station that another sender wants is solicited
-/// for at once, whichever of its packets finds the table full.
+/// Senders of one network name random addresses at 2 and at 20 kpps. A silent station that another sender wants is
+/// solicited at once, whichever of its packets finds the table full.
 #[test]
 fn a_scan_does_not_delay_a_silent_neighbour_that_another_sender_wants() {
     for (base, per_second) in links().into_iter().flat_map(|base| [(base, 2000), (base, 20_000)]) {
@@ -35,7 +35,7 @@ fn a_scan_by_spoofed_senders_delays_a_silent_neighbour_until_its_second_packet()
     }
 }
 
-/// What has answered once, or has spoken on its link, is solicited for at once when its entry is gone.
+/// What has answered once, or has spoken on its link, is solicited at once when its entry is gone.
 #[test]
 fn a_scan_by_spoofed_senders_does_not_delay_what_answered_or_spoke_before() {
     for (base, per_second) in links().into_iter().flat_map(|base| [(base, 2000), (base, 20_000)]) {
