@@ -8,11 +8,17 @@
 //! The locks are fcntl(2)'s open file description locks: the kernel removes a lock when the process ends, however it
 //! ends. The file stays, and what it says counts only where a lock is. A daemon opens the file while it is root, and can
 //! lock more interfaces later, when it is not.
+//!
+//! No process removes the file at its end: another process may have opened it and not locked an interface yet. That
+//! process would lock a file without a name, a third would make a new one, and both would forward by one interface. Nor
+//! could a process without privileges open a new file instead. So a namespace leaves one sparse file, until the machine stops;
+//! tests, which make namespaces by the hundred, remove the files of theirs (`remove_lock_files`).
 
 use crate::syscall::exhausted;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
@@ -157,6 +163,17 @@ impl Drop for InterfaceLock {
         let mut own = self.locks.own();
         self.locks.release(self.index);
         own.remove(&self.index);
+    }
+}
+
+/// Removes the lock files of a namespace in which no process of manylane runs any more, and none will: for the maker of
+/// the namespace, before the namespace ends and its number is another's.
+pub(crate) fn remove_lock_files(namespace: BorrowedFd<'_>) {
+    let facts = namespace.try_clone_to_owned().and_then(|fd| File::from(fd).metadata());
+    let Ok(number) = facts.map(|facts| facts.ino()) else { return };
+    for owner in ["interfaces", "accelerate"] {
+        // A namespace without locks has no file.
+        let _ = fs::remove_file(Path::new(FOLDER).join(format!("{owner}-{number}.lock")));
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use crate::affinity::name_thread;
+use crate::interface_lock::remove_lock_files;
 use crate::syscall::check;
 
 /// An open network namespace: it exists at least as long as this does.
@@ -134,5 +135,6 @@ impl Drop for Host {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // The thread cannot have panicked: `run` catches that.
         }
+        remove_lock_files(self.namespace.as_fd());
     }
 }

@@ -321,6 +321,24 @@ mod tests {
         assert_eq!((ledger.missing, ledger.frames.missing), (0, 0), "{ledger:#?}");
     }
 
+    /// What an attacker has found out of one daemon's key says nothing of another's, nor of the next start's.
+    #[test]
+    fn each_key_that_is_drawn_divides_flows_otherwise() {
+        let hashes = [(); 2].map(|()| {
+            let key = start::flow_key();
+            let mut packet = [0; 24];
+            packet[..10].copy_from_slice(&[0x45, 0, 0, 24, 0, 0, 0, 0, 64, 17]);
+            (0..=u8::MAX)
+                .map(|host| {
+                    packet[19] = host;
+                    key.flow_hash(&packet)
+                })
+                .collect::<Vec<_>>()
+        });
+        let same = hashes[0].iter().zip(&hashes[1]).filter(|(one, other)| one == other).count();
+        assert!(same < 8, "{same} of 256 flows have the same hash by both keys");
+    }
+
     #[test]
     fn a_thread_that_panics_is_missed() {
         let alive = Arc::new(());

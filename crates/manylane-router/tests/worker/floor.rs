@@ -43,6 +43,7 @@ pub struct Like {
     /// Bytes of a packet in one frame.
     pub part_len: usize,
     pub holds: HoldLimits,
+    pub key: FlowKey,
 }
 
 pub const TWO: Like = Like {
@@ -51,6 +52,7 @@ pub const TWO: Like = Like {
     capacity: 256,
     part_len: usize::MAX,
     holds: HoldLimits { queue_frames_max: 101, frames_max: 1024, queues_max: 256 },
+    key: FlowKey::PUBLIC,
 };
 
 impl Floor {
@@ -67,7 +69,7 @@ impl Floor {
             &map.reader(),
             PORTS.into(),
             &limits,
-            FlowKey::PUBLIC,
+            like.key,
         );
         hall.limits.publish(limits::MAX_BACKLOG, like.capacity as u32);
         let (seen, _) = sinks();

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use manylane_frame::vocabulary::{DropReason, PortId};
 use manylane_net::neighbour::{HOLD_MAX_NS, HoldLimits, Key};
+use manylane_net::wire::flow::{FlowKey, frame_hash};
 use manylane_sync::handoff::{GROUP, RECEIVER};
 
 use super::floor::{Floor, Like, NEAR, TWO, near};
@@ -33,6 +34,33 @@ fn half_of_the_flows_are_forwarded_by_the_other() {
     floor.close();
 }
 
+/// An attacker sends flows that all go to one worker by the public key, of both families. With a key that
+/// the attacker does not know, both workers get a share.
+#[test]
+fn flows_made_for_one_worker_are_parted_by_a_secret_key() {
+    let crafted = |&flow: &u16| frame_hash(&packet(near(flow), flow, 0, 4)) % 2 == 1;
+    let by = |key| {
+        let mut floor = Floor::new(Like { key, ..TWO });
+        floor.want(0..GROUP, |bucket| (bucket % 2) as u16);
+        let mut counts = [[0; 2]; 2];
+        for (family, of) in counts.iter_mut().enumerate() {
+            let before = floor.counts[0].handed_to(1);
+            let flows = (0..).filter(|flow| usize::from(flow % 2) == family).filter(crafted);
+            flows.take(100).for_each(|flow| floor.send(0, near(flow), flow, 2));
+            floor.turn_until_idle(0);
+            let handed = floor.counts[0].handed_to(1) - before;
+            *of = [200 - handed, handed];
+        }
+        assert_eq!(floor.assert_in_order(), 400);
+        floor.close();
+        counts
+    };
+    assert_eq!(by(FlowKey::PUBLIC), [[0, 200]; 2]);
+    let shared =
+        by(FlowKey::new([0x3c6e_f372_fe94_f82b, 0xa54f_f53a_5f1d_36f1, 0x510e_527f_ade6_82d1]));
+    assert!(shared.as_flattened().iter().all(|packets| (50..150).contains(packets)), "{shared:?}");
+}
+
 /// The map says so for each: packets of the queue stay with the receiver.
 #[test]
 fn by_queue_nothing_is_handed_on() {
@@ -55,6 +83,7 @@ fn walk_at_random(seed: u64, broken: bool) -> Floor {
         capacity: 128,
         part_len: usize::MAX,
         holds: HoldLimits { queue_frames_max: 40, frames_max: 100, queues_max: 6 },
+        key: FlowKey::PUBLIC,
     };
     let mut floor = Floor::new(like);
     floor.sample(1);

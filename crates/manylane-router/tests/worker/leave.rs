@@ -55,6 +55,7 @@ impl Play {
             capacity: 128,
             part_len: usize::MAX,
             holds: HoldLimits { queue_frames_max: 40, frames_max: 100, queues_max: 6 },
+            ..TWO
         };
         let floor = Floor::new(like);
         for worker in &floor.workers {

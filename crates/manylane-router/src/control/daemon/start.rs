@@ -393,8 +393,9 @@ fn closing(mut closer: Closer, bell: Bell, steering: Shared) -> Closing<Removal>
     })
 }
 
-/// A key that no other router has: the standard library's keys are the kernel's random numbers.
-fn flow_key() -> FlowKey {
+/// A key that no other router has: the standard library's keys are the kernel's random numbers. Steering and sockets
+/// have one each: which packets a socket of a group gets says something about its key.
+pub(super) fn flow_key() -> FlowKey {
     FlowKey::new([0, 1, 2].map(|word| RandomState::new().hash_one(word)))
 }
 
