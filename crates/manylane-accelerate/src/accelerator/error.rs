@@ -24,7 +24,7 @@ pub enum AccelerateError {
     /// This process may not load programs, or not attach them.
     #[error(
         "to accelerate {} takes root, and this process lacks {missing}: start it with `sudo`, or as the service of the \
-         package (`systemctl start manylane-accelerate`); `--dry-run` needs no root",
+         package (`systemctl start manylane-accelerate`)",
         .interfaces.join(", ")
     )]
     Unprivileged {
