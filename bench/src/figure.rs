@@ -121,8 +121,8 @@ impl Rounds {
         self.values(name).last().copied().flatten()
     }
 
-    /// Prints all figures. An error names those that fewer than half of the rounds could measure, or says that there are
-    /// none.
+    /// Prints all figures. An error names those that fewer than half of the rounds could measure, or says that no figure
+    /// was measured.
     pub fn print(&self, output: &Output) -> Result {
         if self.0.is_empty() {
             return Err("nothing is measured: no row or group has a name that begins so".into());
