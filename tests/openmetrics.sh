@@ -12,7 +12,7 @@ target=${target:-${CARGO_TARGET_DIR:-$PWD/target}}
 version=0.26.0
 tools=$target/tools/openmetrics-$version
 
-# Named last, so that one that is there is whole.
+# Named last: a folder with that file is complete.
 if [ ! -e "$tools/done" ]; then
     rm -rf "$tools"
     python3 -m venv "$tools"

@@ -45,7 +45,7 @@ fn received(input: &str) -> Option<Version> {
     }
 }
 
-/// What the daemon makes of a text. It has two cores and two interfaces, whatever this machine has.
+/// What the daemon makes of a text. The daemon has two cores and two interfaces, whatever this machine has.
 fn version(text: &str, name: &str) -> Option<Version> {
     let environment = Environment {
         cores: vec![0, 1],
