@@ -192,7 +192,8 @@ impl Bed {
             if self.lease().checks == checks {
                 return Some(second);
             }
-            second.release();
+            // Where `ip` was behind the holder, the lock has expired: that round is lost, too.
+            drop(second);
         }
         panic!("in {ROUNDS_MAX} rounds the daemon was always sooner than the holder");
     }

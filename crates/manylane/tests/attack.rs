@@ -114,11 +114,15 @@ fn a_daemon_without_descriptors_answers_again_when_clients_leave() {
     assert!(counted.parse::<u64>().unwrap() >= 2, "{counted}");
 }
 
-/// The client's own descriptors: privilege would not help.
+/// The client's own descriptors: privilege would not help. The client inherits only the standard ones.
 #[test]
 fn a_client_without_descriptors_is_not_told_to_be_root() {
     let output = Command::new("sh")
-        .args(["-c", "ulimit -n 4 && exec \"$0\" show ports --socket /nowhere/s", MANYLANE])
+        .args([
+            "-c",
+            "ulimit -n 4 && exec \"$0\" show ports --socket /nowhere/s 3>&- 4>&- 5>&-",
+            MANYLANE,
+        ])
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

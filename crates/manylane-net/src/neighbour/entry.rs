@@ -49,9 +49,11 @@ pub enum Trust {
     /// One packet to it.
     #[default]
     Stranger,
+    /// A packet needs it again, as a scan that repeats its addresses pretends, too.
+    Wanted,
     /// The packet's sender needs few neighbours.
     Modest,
-    /// The neighbour spoke, or a packet needs it again.
+    /// The neighbour spoke.
     Expected,
     /// The neighbour has answered us before, or the operator set it.
     Known,

@@ -20,14 +20,16 @@
 //! |----------|----------------------------------------------------|---------------------|
 //! | probe    | to a neighbour in use, that it is still there      | nothing             |
 //! | known    | for what has answered before, or a next hop needs  | an eighth           |
-//! | expected | the first one for what spoke or is wanted again    | a quarter           |
+//! | expected | the first one for what spoke                       | a quarter           |
 //! | modest   | the first one for what a sender wants that wants few | three eighths     |
-//! | repeated | the later ones for those two                       | three eighths       |
+//! | wanted   | the first one for what is wanted again             | two fifths          |
+//! | repeated | the later ones for expected and modest             | seven sixteenths    |
 //! | stranger | the first one for any other address                | a half              |
-//! | again    | the later ones for those                           | a half              |
+//! | again    | the later ones for wanted and stranger             | a half              |
 //!
-//! `demand.rs` decides which is which. So a scan, which names each address once, gets the tokens that no other lane takes. While known and expected
-//! neighbours take all, each fourth question is still a stranger's.
+//! `demand.rs` decides which is which. So a scan gets the tokens that no lane of known neighbours, of stations that spoke, or of
+//! modest senders takes, whether it names each address once or many times. While the other lanes take all, each fourth
+//! question is still a stranger's.
 
 mod carrier;
 mod demand;
@@ -227,21 +229,24 @@ enum Timer {
     Expected = 3,
     /// As above, for one whose sender wants few.
     Modest = 4,
-    /// As above, when one of those two did not answer.
-    Repeated = 5,
+    /// As above, for one that is wanted again.
+    Wanted = 5,
+    /// As above, when an expected one or a modest sender's did not answer.
+    Repeated = 6,
     /// As above, for one that only a packet names.
-    Stranger = 6,
-    /// As above, when it did not answer.
-    Again = 7,
+    Stranger = 7,
+    /// As above, when a wanted one or a stranger did not answer.
+    Again = 8,
 }
 
 impl Timer {
-    const ALL: [Timer; 8] = [
+    const ALL: [Timer; 9] = [
         Timer::Quiet,
         Timer::Probe,
         Timer::Known,
         Timer::Expected,
         Timer::Modest,
+        Timer::Wanted,
         Timer::Repeated,
         Timer::Stranger,
         Timer::Again,
@@ -249,7 +254,8 @@ impl Timer {
 
     /// Whether strangers wait for these questions, within bounds.
     fn is_before_strangers(self) -> bool {
-        matches!(self, Timer::Known | Timer::Expected | Timer::Modest | Timer::Repeated)
+        use Timer::*;
+        matches!(self, Known | Expected | Modest | Repeated | Wanted)
     }
 
     /// Those that ask, in the order in which they are served.
@@ -266,6 +272,7 @@ const PASSED_OVER_MAX: u8 = 3;
 enum Rank {
     Failed,
     Stranger,
+    Wanted,
     Modest,
     Expected,
     /// Known, whether it is being solicited or has failed.
@@ -600,8 +607,9 @@ impl Table {
                 Trust::Expected if entry.asked == 0 => Timer::Expected,
                 Trust::Modest if entry.asked == 0 => Timer::Modest,
                 Trust::Expected | Trust::Modest => Timer::Repeated,
+                Trust::Wanted if entry.asked == 0 => Timer::Wanted,
                 Trust::Stranger if entry.asked == 0 => Timer::Stranger,
-                Trust::Stranger => Timer::Again,
+                Trust::Wanted | Trust::Stranger => Timer::Again,
             },
             State::Delay => Timer::Probe,
             State::Probe if entry.asked < timing.unicast_max => Timer::Probe,
@@ -622,7 +630,9 @@ impl Table {
             Timer::Quiet | Timer::Probe => 0,
             Timer::Known => burst / 8,
             Timer::Expected => burst / 4,
-            Timer::Modest | Timer::Repeated => burst * 3 / 8,
+            Timer::Modest => burst * 3 / 8,
+            Timer::Wanted => burst * 2 / 5,
+            Timer::Repeated => burst * 7 / 16,
             Timer::Stranger if self.passed_over >= PASSED_OVER_MAX => burst / 8,
             Timer::Stranger | Timer::Again => burst / 2,
         }
@@ -661,7 +671,7 @@ impl Table {
         match entry.trust {
             Trust::Known => self.demand.answered(entry.key, now),
             Trust::Expected if entry.mac.is_some() => self.demand.spoke(entry.key, now),
-            Trust::Expected | Trust::Modest | Trust::Stranger => {}
+            Trust::Expected | Trust::Modest | Trust::Wanted | Trust::Stranger => {}
         }
         self.unlink(slot);
         self.by_key.remove(&entry.key);
@@ -742,7 +752,10 @@ fn rank_of(entry: &Entry) -> Option<Rank> {
         (State::Failed | State::Incomplete, Trust::Known) => Some(Rank::Known),
         (State::Failed, _) => Some(Rank::Failed),
         (State::Incomplete, Trust::Expected) => Some(Rank::Expected),
-        (State::Incomplete, Trust::Modest) => Some(Rank::Modest),
+        // Modest senders may be spoofed, and fill the table with what never answers: once asked, it gives way.
+        (State::Incomplete, Trust::Modest) if entry.asked == 0 => Some(Rank::Modest),
+        (State::Incomplete, Trust::Modest) => Some(Rank::Wanted),
+        (State::Incomplete, Trust::Wanted) => Some(Rank::Wanted),
         (State::Incomplete, Trust::Stranger) => Some(Rank::Stranger),
         (State::Stale, _) => Some(Rank::Stale),
         (State::Reachable | State::Delay | State::Probe | State::Permanent, _) => None,

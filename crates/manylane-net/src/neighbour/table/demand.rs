@@ -7,11 +7,12 @@
 //! |-----------|------------------------------------------------|----------------------------|-----------------------|
 //! | answered  | had an entry that was proven                   | [`Trust::Known`]           | twice the table's     |
 //! | spoke     | spoke on their link, unasked                   | [`Trust::Expected`]        | twice the table's     |
-//! | wanted    | a packet was for, [`AGAIN`] ago or longer      | [`Trust::Expected`]        | [`WANTED`]            |
+//! | wanted    | a packet was for, [`AGAIN`] ago or longer      | [`Trust::Wanted`]          | [`WANTED`]            |
 //!
 //! and each sender of packets to unknown neighbours gets a few questions a second as [`Trust::Modest`], by
 //! [`REQUESTERS`] buckets that senders are hashed into. All together these senders get half of the questions: spoofed
-//! senders do not take all.
+//! senders do not take all. A modest sender comes before an address that is wanted again, since a scan can name its
+//! addresses as often as it likes; where spoofed senders empty the buckets, the second packet still counts.
 //!
 //! Memories keep tags of 32 bits, made with a key: a station on a link cannot make up addresses that push a chosen one
 //! out, and a made-up address is taken for another with a probability of 2^-29.
@@ -75,11 +76,15 @@ impl Demand {
                 false
             }
         };
-        let sender = self.hash(&requester) as usize % REQUESTERS;
-        if is_wanted_again || self.spoke.find(tag).is_some() {
+        if self.spoke.find(tag).is_some() {
             return Trust::Expected;
         }
-        if self.requesters[sender].take(now, 0) { Trust::Modest } else { Trust::Stranger }
+        let sender = self.hash(&requester) as usize % REQUESTERS;
+        match self.requesters[sender].take(now, 0) {
+            true => Trust::Modest,
+            false if is_wanted_again => Trust::Wanted,
+            false => Trust::Stranger,
+        }
     }
 
     /// A station spoke from this address.
@@ -181,7 +186,7 @@ mod tests {
     #[test]
     fn a_packet_that_comes_again_speaks_for_its_neighbour_and_a_burst_does_not() {
         let mut demand = busy(1);
-        for (at, trust) in [(0, Trust::Stranger), (50, Trust::Stranger), (250, Trust::Expected)] {
+        for (at, trust) in [(0, Trust::Stranger), (50, Trust::Stranger), (250, Trust::Wanted)] {
             let now = Duration::from_millis(at);
             assert_eq!(demand.judge(key(9), SCANNER, now), trust, "{at} ms");
         }
