@@ -120,7 +120,7 @@ fn a_client_without_descriptors_is_not_told_to_be_root() {
     let output = Command::new("sh")
         .args([
             "-c",
-            "ulimit -n 4 && exec \"$0\" show ports --socket /nowhere/s 3>&- 4>&- 5>&-",
+            "exec 3>&- 4>&- 5>&-; ulimit -n 4 && exec \"$0\" show ports --socket /nowhere/s",
             MANYLANE,
         ])
         .output()
