@@ -2,7 +2,8 @@
 
 use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,18 +33,17 @@ fn a_scan_of_random_addresses_delays_no_station_that_is_there() {
         (0..STATIONS).for_each(|at| add_address(&scenario.lab.server, network.station(at)));
         let mut link = listen(&scenario.lab.server);
 
-        let (ends, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+        let ends = AtomicBool::new(false);
+        let (named_twice, is_named_twice) = mpsc::channel();
         thread::scope(|scope| {
             // Also where an assertion fails: the scope waits for the scan.
             let _end = End(&ends);
             let scanner = network.scanner();
             let socket = scenario.lab.client.run(move || UdpSocket::bind((scanner, 0)));
             let socket = socket.expect("the address is the client's");
-            scope.spawn(|| scan(&socket, network, &ends, &sent));
-            // From the third round on, the scan names each address again.
-            while sent.load(Ordering::Relaxed) < 2 * SCANNED {
-                read_solicited(&mut link, network);
-            }
+            let ends = &ends;
+            scope.spawn(move || scan(&socket, network, ends, &named_twice));
+            is_named_twice.recv().expect("the scan says so");
             for at in 0..STATIONS {
                 read_solicited(&mut link, network); // What was before.
                 let station = network.station(at);
@@ -70,8 +70,8 @@ const AT_ONCE: u64 = 8;
 const PAUSE: Duration = Duration::from_millis(2);
 /// Stations that are there and have never spoken.
 const STATIONS: u16 = 7;
-/// Solicitations for the scan that were on their way when the station was wanted: a few. When the scan was served first,
-/// there were thousands.
+/// Solicitations for the scan that were on their way when the station was wanted: a few. A router that serves
+/// the scan first sends thousands.
 const BEFORE_MAX: usize = 64;
 
 #[derive(Clone, Copy)]
@@ -108,7 +108,7 @@ impl Network {
     }
 }
 
-/// Ends the scan when it goes out of scope.
+/// Ends the scan when it is dropped.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -118,14 +118,19 @@ impl Drop for End<'_> {
 }
 
 /// Sends a datagram to one made-up address after another, until it `ends`, for 5 minutes at most.
-fn scan(socket: &UdpSocket, network: Network, ends: &AtomicBool, sent: &AtomicU64) {
+fn scan(socket: &UdpSocket, network: Network, ends: &AtomicBool, named_twice: &Sender<()>) {
     let begun = Instant::now();
-    while !ends.load(Ordering::Relaxed) && begun.elapsed() < Duration::from_secs(300) {
-        for _ in 0..AT_ONCE {
-            let at = sent.fetch_add(1, Ordering::Relaxed);
+    for burst in 0_u64.. {
+        if ends.load(Ordering::Relaxed) || begun.elapsed() >= Duration::from_secs(300) {
+            break;
+        }
+        for at in burst * AT_ONCE..(burst + 1) * AT_ONCE {
             let host = (at % SCANNED) as u16 + 1;
-            // An error of the kernel's is an ICMP error that came back: the router found nobody there.
+            // An error of the kernel's is an ICMP error: the router found no station there.
             _ = socket.send_to(&[0; 18], (network.host(host), 9));
+        }
+        if (burst + 1) * AT_ONCE == 2 * SCANNED {
+            named_twice.send(()).expect("the test waits for it");
         }
         thread::sleep(PAUSE); // Paces the scan; nothing is awaited.
     }
@@ -149,7 +154,7 @@ fn read_solicited(link: &mut socket2::Socket, network: Network) -> Vec<IpAddr> {
             Err(error) => panic!("cannot listen: {error}"),
         };
         let Some(frame) = ethernet::View::checked(&bytes[..len]) else { continue };
-        let target = match (network, frame.ether_type()) {
+        let target: Option<IpAddr> = match (network, frame.ether_type()) {
             (Network::V4, ether_type::ARP) => arp::Packet::checked(frame.payload())
                 .filter(|packet| packet.operation == arp::Operation::Request)
                 .map(|packet| packet.target.into()),

@@ -50,8 +50,8 @@ impl Default for HoldLimits {
 pub const HOLD_MAX_NS: u64 = 6_000_000_000;
 
 /// How long a neighbour's packets keep their place when a newer neighbour needs it. A station on a link answers within
-/// a millisecond or a few; most addresses that are waited for longer are nobody's, and a scan of such would take every
-/// place for [`HOLD_MAX_NS`] (RFC 6583 §5).
+/// a millisecond or a few; most addresses that are waited for longer belong to no station, and a scan of such would take
+/// every place for [`HOLD_MAX_NS`] (RFC 6583 §5).
 const PLACE_SURE_NS: u64 = 10_000_000;
 
 /// One worker's held packets.
@@ -150,7 +150,7 @@ impl HoldQueues {
     }
 
     /// The neighbour whose packets must be taken, and dropped, before `frames` frames for `key` can be held: the one that
-    /// is waited for longest, if that is for 10 ms at least. `None` when there is room, or no neighbour gives way.
+    /// is waited for longest, if that is for 10 ms at least. `None` when they can be held, or no neighbour gives way.
     /// [`HoldQueues::take`] it and call again.
     pub fn gives_way(&self, key: Key, frames: usize, now_ns: u64) -> Option<Key> {
         let frames = frames as u32; // At most `CHAIN_MAX`.

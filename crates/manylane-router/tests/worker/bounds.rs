@@ -59,7 +59,7 @@ fn frames_beyond_the_holds_bounds_are_counted() {
     hall.close(vec![worker]);
 }
 
-/// A scan of addresses that nobody has takes every place. A packet to a station takes the place of what has waited
+/// A scan of addresses that no station has takes every place. A packet to a station takes the place of what has waited
 /// longest, and leaves when its neighbour answers.
 #[test]
 fn a_scan_keeps_no_packet_from_waiting_for_a_station() {
@@ -90,7 +90,7 @@ fn a_scan_keeps_no_packet_from_waiting_for_a_station() {
         "the oldest, one for each new neighbour"
     );
     assert_eq!(hall.dropped(0, DropReason::HoldFull), 0);
-    // Within 10 ms nobody gives way: all may still answer.
+    // Within 10 ms no neighbour gives way: all may still answer.
     send("10.1.0.68", 9);
     worker.turn(100 * MS);
     send("10.1.0.69", 9);

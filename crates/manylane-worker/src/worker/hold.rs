@@ -126,7 +126,7 @@ impl Work {
     }
 
     /// Makes place for a packet that a bound of the worker would refuse: the packets that have waited longest give way,
-    /// for a neighbour that is not there, most likely. So a scan of addresses that nobody has keeps no packet to a
+    /// for a neighbour that is not there, most likely. So a scan of addresses that no station has keeps no packet to a
     /// station from waiting.
     fn make_place(&mut self, turn: Turn<'_>, key: Key, frames: usize) {
         while let Some(oldest) = self.holds.gives_way(key, frames, turn.now_ns) {
