@@ -32,7 +32,7 @@ use super::Key;
 use super::adjacency::AdjacencyState;
 use super::bucket::Bucket;
 
-use super::entry::{self, Entry, Event, Kind, Question, State, Timing, Trust};
+use super::entry::{self, Entry, Event, Kind, Question, Timing, Trust};
 use super::own::Claim;
 use demand::Demand;
 pub use demand::Requester;
