@@ -30,6 +30,7 @@ mod not_for_us;
 mod own_addresses;
 mod ping;
 mod privileges;
+mod scan;
 mod scenario;
 mod show;
 mod silent_neighbour;

@@ -8,7 +8,9 @@
 //! |------------------|---------------------------------------------------------------------------|
 //! | frames a queue   | its oldest packets are handed out, to drop as `hold_overflow`; a packet   |
 //! |                  | that exceeds the bound alone is handed back, to drop as `hold_full`       |
-//! | frames in all    | the new packet is handed back, to drop as `hold_full`                     |
+//! | frames in all    | [`HoldQueues::gives_way`] names a neighbour whose packets give way, to    |
+//! |                  | drop as `hold_overflow`; where it names none, the new packet is handed    |
+//! |                  | back, to drop as `hold_full`                                              |
 //! | queues           | as above                                                                  |
 //! | age of a queue   | [`HoldQueues::expired`] names it, to drop as `neighbour_failed`           |
 //!
@@ -46,6 +48,11 @@ impl Default for HoldLimits {
 /// How long a queue may be held: three questions a second apart, and as much again for an answer that
 /// is slow, a control thread that is busy and a token that is awaited.
 pub const HOLD_MAX_NS: u64 = 6_000_000_000;
+
+/// How long a neighbour's packets keep their place when a newer neighbour needs it. A station on a link answers within
+/// a millisecond or a few; most addresses that are waited for longer belong to no station, and a scan of such would take
+/// every place for [`HOLD_MAX_NS`] (RFC 6583 §5).
+const PLACE_SURE_NS: u64 = 10_000_000;
 
 /// One worker's held packets.
 ///
@@ -140,6 +147,23 @@ impl HoldQueues {
         }
         self.append(queue, frame, frames);
         Ok(())
+    }
+
+    /// The neighbour whose packets must be taken, and dropped, before `frames` frames for `key` can be held: the one that
+    /// is waited for longest, if that is for 10 ms at least. `None` when they can be held, or no neighbour gives way.
+    /// [`HoldQueues::take`] it and call again.
+    pub fn gives_way(&self, key: Key, frames: usize, now_ns: u64) -> Option<Key> {
+        let frames = frames as u32; // At most `CHAIN_MAX`.
+        let queue = self.by_key.get(&key).copied();
+        let has_queue = queue.is_some() || self.free_queues != NIL;
+        if frames > self.limits.queue_frames_max.min(self.limits.frames_max)
+            || has_queue && self.surplus(queue, frames).is_some()
+        {
+            return None;
+        }
+        let oldest = self.keys().find(|&other| other != key)?;
+        let since_ns = self.since_ns(oldest)?;
+        (now_ns.saturating_sub(since_ns) >= PLACE_SURE_NS).then_some(oldest)
     }
 
     /// How many packets of the queue make room for one of `frames` frames; `None` when it must not be added.

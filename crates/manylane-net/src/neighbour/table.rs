@@ -14,25 +14,12 @@
 //! alive: the use of a stale one, and a few answers a second of each that has a slot
 //! (`forward::Forwarder::urgent_events`). What else answers, unasked, shares the places of the scan.
 //!
-//! All questions share one token bucket; each lane leaves a part of it to the lanes before it (RFC 6583 §7.1):
-//!
-//! | lane     | questions                                          | leaves of the burst |
-//! |----------|----------------------------------------------------|---------------------|
-//! | probe    | to a neighbour in use, that it is still there      | nothing             |
-//! | known    | for what has answered before, or a next hop needs  | an eighth           |
-//! | expected | the first one for what spoke                       | a quarter           |
-//! | modest   | the first one for what a sender wants that wants few | three eighths     |
-//! | wanted   | the first one for what is wanted again             | two fifths          |
-//! | repeated | the later ones for expected and modest             | seven sixteenths    |
-//! | stranger | the first one for any other address                | a half              |
-//! | again    | the later ones for wanted and stranger             | a half              |
-//!
-//! `demand.rs` decides which is which. So a scan gets the tokens that no lane of known neighbours, of stations that spoke, or of
-//! modest senders takes, whether it names each address once or many times. While the other lanes take all, each fourth
-//! question is still a stranger's.
+//! `lane.rs` says which question gets a token first, and `rank.rs` which entry is given up first.
 
 mod carrier;
 mod demand;
+mod lane;
+mod rank;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -45,10 +32,12 @@ use super::Key;
 use super::adjacency::AdjacencyState;
 use super::bucket::Bucket;
 
-use super::entry::{self, Entry, Event, Kind, Question, State, Timing, Trust};
+use super::entry::{self, Entry, Event, Kind, Question, Timing, Trust};
 use super::own::Claim;
 use demand::Demand;
 pub use demand::Requester;
+use lane::{PASSED_OVER_MAX, Timer};
+use rank::Rank;
 
 /// What workers tell the control thread about neighbours, by ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,70 +203,6 @@ enum Slot {
     Taken(Entry),
     /// Left, and not yet given back by [`Table::free`].
     Left,
-}
-
-/// What a timer needs besides time.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Timer {
-    /// Nothing: it asks no question.
-    Quiet = 0,
-    /// A token, for a question to the neighbour itself.
-    Probe = 1,
-    /// A token above a reserve, for a multicast question for a neighbour that is there, most likely.
-    Known = 2,
-    /// As above, for one that something speaks for.
-    Expected = 3,
-    /// As above, for one whose sender wants few.
-    Modest = 4,
-    /// As above, for one that is wanted again.
-    Wanted = 5,
-    /// As above, when an expected one or a modest sender's did not answer.
-    Repeated = 6,
-    /// As above, for one that only a packet names.
-    Stranger = 7,
-    /// As above, when a wanted one or a stranger did not answer.
-    Again = 8,
-}
-
-impl Timer {
-    const ALL: [Timer; 9] = [
-        Timer::Quiet,
-        Timer::Probe,
-        Timer::Known,
-        Timer::Expected,
-        Timer::Modest,
-        Timer::Wanted,
-        Timer::Repeated,
-        Timer::Stranger,
-        Timer::Again,
-    ];
-
-    /// Whether strangers wait for these questions, within bounds.
-    fn is_before_strangers(self) -> bool {
-        use Timer::*;
-        matches!(self, Known | Expected | Modest | Repeated | Wanted)
-    }
-
-    /// Those that ask, in the order in which they are served.
-    fn asking() -> impl Iterator<Item = Timer> {
-        Timer::ALL.into_iter().skip(1)
-    }
-}
-
-/// After this number of questions that strangers waited for, one is for a stranger that waits.
-const PASSED_OVER_MAX: u8 = 3;
-
-/// The rank in giving entries up.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
-    Failed,
-    Stranger,
-    Wanted,
-    Modest,
-    Expected,
-    /// Known, whether it is being solicited or has failed.
-    Known,
-    Stale,
 }
 
 impl Table {
@@ -599,22 +524,7 @@ impl Table {
         if self.down.contains(&entry.key.port) {
             return None;
         }
-        let timing = &self.config.timing;
-        let timer = match entry.state {
-            State::Incomplete if entry.asked < timing.multicast_max => match entry.trust {
-                Trust::Known => Timer::Known,
-                _ if entry.pins > 0 => Timer::Known,
-                Trust::Expected if entry.asked == 0 => Timer::Expected,
-                Trust::Modest if entry.asked == 0 => Timer::Modest,
-                Trust::Expected | Trust::Modest => Timer::Repeated,
-                Trust::Wanted if entry.asked == 0 => Timer::Wanted,
-                Trust::Stranger if entry.asked == 0 => Timer::Stranger,
-                Trust::Wanted | Trust::Stranger => Timer::Again,
-            },
-            State::Delay => Timer::Probe,
-            State::Probe if entry.asked < timing.unicast_max => Timer::Probe,
-            _ => Timer::Quiet,
-        };
+        let timer = Timer::of(entry, &self.config.timing);
         if timer != Timer::Quiet
             && self.waiting.contains(&(entry.key.port, entry.key.addr.is_ipv6()))
         {
@@ -625,17 +535,7 @@ impl Table {
 
     /// Tokens a question must leave in the bucket.
     fn reserve(&self, timer: Timer) -> u32 {
-        let burst = self.config.questions_burst;
-        match timer {
-            Timer::Quiet | Timer::Probe => 0,
-            Timer::Known => burst / 8,
-            Timer::Expected => burst / 4,
-            Timer::Modest => burst * 3 / 8,
-            Timer::Wanted => burst * 2 / 5,
-            Timer::Repeated => burst * 7 / 16,
-            Timer::Stranger if self.passed_over >= PASSED_OVER_MAX => burst / 8,
-            Timer::Stranger | Timer::Again => burst / 2,
-        }
+        timer.reserve(self.config.questions_burst, self.passed_over)
     }
 
     /// A slot for a new entry, given up by another if need be.
@@ -645,7 +545,7 @@ impl Table {
         now: Duration,
         actions: &mut Vec<Action>,
     ) -> Option<u32> {
-        let rank = rank_of(entry).filter(|&rank| rank < Rank::Stale);
+        let rank = Rank::of(entry).filter(|&rank| rank < Rank::Stale);
         if let Some(rank) = rank
             && self.unproven >= self.config.unproven_max
         {
@@ -714,7 +614,7 @@ impl Table {
     /// The entry's place among those that may be given up.
     fn place(&self, slot: u32) -> Option<(Rank, Duration, u32)> {
         let entry = self.entry(slot).filter(|entry| entry.pins == 0)?;
-        Some((rank_of(entry)?, entry.since, slot))
+        Some((Rank::of(entry)?, entry.since, slot))
     }
 
     fn publish(&self, slot: u32) -> Action {
@@ -743,22 +643,6 @@ impl Table {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         let thousandths = 500 + (z ^ (z >> 31)) % 1001;
         self.config.timing.reachable * thousandths as u32 / 1000
-    }
-}
-
-/// How little is lost with an entry; `None` for one that is never given up.
-fn rank_of(entry: &Entry) -> Option<Rank> {
-    match (entry.state, entry.trust) {
-        (State::Failed | State::Incomplete, Trust::Known) => Some(Rank::Known),
-        (State::Failed, _) => Some(Rank::Failed),
-        (State::Incomplete, Trust::Expected) => Some(Rank::Expected),
-        // Modest senders may be spoofed, and fill the table with what never answers: once asked, it gives way.
-        (State::Incomplete, Trust::Modest) if entry.asked == 0 => Some(Rank::Modest),
-        (State::Incomplete, Trust::Modest) => Some(Rank::Wanted),
-        (State::Incomplete, Trust::Wanted) => Some(Rank::Wanted),
-        (State::Incomplete, Trust::Stranger) => Some(Rank::Stranger),
-        (State::Stale, _) => Some(Rank::Stale),
-        (State::Reachable | State::Delay | State::Probe | State::Permanent, _) => None,
     }
 }
 

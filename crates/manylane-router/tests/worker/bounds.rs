@@ -59,6 +59,49 @@ fn frames_beyond_the_holds_bounds_are_counted() {
     hall.close(vec![worker]);
 }
 
+/// A scan of addresses that no station has takes every place. A packet to a station takes the place of what has waited
+/// longest, and leaves when its neighbour answers.
+#[test]
+fn a_scan_keeps_no_packet_from_waiting_for_a_station() {
+    const MS: u64 = 1_000_000;
+    let (mut hall, mut worker, feed, seen) = one();
+    let send = |to: &str, sequence| feed.lock().unwrap().push(packet(addr(to), 1, sequence, 4));
+    for (now_ns, nobody) in
+        [(0, ["10.1.0.66", "2001:db8:1::66"]), (20 * MS, ["10.1.0.67", "2001:db8:1::67"])]
+    {
+        nobody.iter().for_each(|to| send(to, 9));
+        worker.turn(now_ns);
+        hall.control.hear(now_ns);
+        assert_eq!(hall.sum(0, PortCount::Held), 2, "as many queues as there may be");
+    }
+    for (round, station) in [(2, "10.1.0.2"), (3, "2001:db8:1::2")] {
+        let now_ns = round * 20 * MS;
+        send(station, 1);
+        worker.turn(now_ns);
+        let missing = hall.control.hear(now_ns);
+        assert_eq!(missing, [Key { port: PortId(1), addr: addr(station) }]);
+        missing.into_iter().for_each(|key| hall.control.answer(key, now_ns));
+        worker.turn(now_ns + MS);
+        assert_eq!(seen[1].lock().unwrap().len() as u64, round - 1, "{station}");
+    }
+    assert_eq!(
+        hall.dropped(0, DropReason::HoldOverflow),
+        3,
+        "the oldest, one for each new neighbour"
+    );
+    assert_eq!(hall.dropped(0, DropReason::HoldFull), 0);
+    // Within 10 ms no neighbour gives way: all may still answer.
+    send("10.1.0.68", 9);
+    worker.turn(100 * MS);
+    send("10.1.0.69", 9);
+    worker.turn(104 * MS);
+    send("10.1.0.70", 9);
+    worker.turn(105 * MS);
+    assert_eq!(hall.dropped(0, DropReason::HoldFull), 1);
+    hall.assert_nothing_is_missing();
+    hall.close(vec![worker]);
+}
+
 #[test]
 fn who_waits_in_vain_is_told_when_the_neighbour_has_failed() {
     let (mut hall, mut worker, feed, seen) = one();

@@ -68,6 +68,10 @@ impl Work {
         let (ingress, frames) = (region.meta(&frame).ingress, region.meta(&frame).frames());
         region.note(&frame, Holder::Hold);
         let trace = self.trace_of(&frame);
+        // What was held before takes no place from others: a list of them may be on its way back.
+        if self.state.prior_hold.is_none() {
+            self.make_place(turn, key, frames);
+        }
         let Work {
             state: State { prior_hold, .. },
             holds,
@@ -119,6 +123,20 @@ impl Work {
         self.note_held_generation();
         self.note_awaited(turn, key, dst, requested_ns);
         self.release_if_answered(turn, key, slot);
+    }
+
+    /// Makes place for a packet that a bound of the worker would refuse: the packets that have waited longest give way,
+    /// for a neighbour that is not there, most likely. So a scan of addresses that no station has keeps no packet to a
+    /// station from waiting.
+    fn make_place(&mut self, turn: Turn<'_>, key: Key, frames: usize) {
+        while let Some(oldest) = self.holds.gives_way(key, frames, turn.now_ns) {
+            let HeldRange { first, end, .. } = self.take_held(turn.guard, oldest);
+            for at in first..end {
+                let frame = self.state.released[at].take().expect("each place is emptied once");
+                self.drop_frame(turn.guard, frame, DropReason::HoldOverflow);
+            }
+            self.state.released.truncate(first);
+        }
     }
 
     /// Releases a packet that was just held, if its neighbour has answered since the verdict, which is as old as the

@@ -72,6 +72,32 @@ fn a_worker_holds_no_more_than_its_frames_and_queues() {
     give_back_all(&mut holds, &mut pool);
 }
 
+/// Only when a bound refuses the packet, only what has waited for a while, and never the packet's own queue.
+#[test]
+fn the_oldest_queue_gives_way_when_a_bound_is_reached() {
+    const MS: u64 = 1_000_000;
+    let mut pool = pool();
+    let mut holds = HoldQueues::new(limits(3, 4, 2));
+    let mut hold = |holds: &mut HoldQueues, host: usize, since_ns: u64| {
+        let frame = pool.take().expect("the pool is large enough");
+        assert_eq!(holds.push(key(host), frame, 1, since_ns, nobody), Ok(()));
+    };
+    hold(&mut holds, 1, 0);
+    assert_eq!(holds.gives_way(key(3), 1, 50 * MS), None, "there is room");
+    hold(&mut holds, 2, 5 * MS);
+    assert_eq!(holds.gives_way(key(3), 1, 10 * MS - 1), None, "both may still answer");
+    assert_eq!(holds.gives_way(key(3), 1, 10 * MS), Some(key(1)), "a third queue");
+    assert_eq!(holds.gives_way(key(2), 1, 50 * MS), None, "its queue has room");
+    hold(&mut holds, 2, 5 * MS);
+    hold(&mut holds, 1, 0);
+    assert_eq!(holds.gives_way(key(1), 1, 50 * MS), Some(key(2)), "a fifth frame");
+    assert_eq!(holds.gives_way(key(2), 1, 50 * MS), Some(key(1)), "a fifth frame");
+    assert_eq!(holds.gives_way(key(3), 4, 50 * MS), None, "too large for any queue");
+    assert_eq!(taken(&mut holds, key(1), &mut pool).len(), 2);
+    assert_eq!(holds.gives_way(key(3), 3, 50 * MS), Some(key(2)), "three frames and two are five");
+    give_back_all(&mut holds, &mut pool);
+}
+
 #[test]
 fn nothing_is_held_for_ever() {
     let mut pool = pool();
