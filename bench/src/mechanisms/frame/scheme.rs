@@ -1,12 +1,33 @@
 //! The ways to packet memory that are compared, behind one face.
 
-use manylane_frame::View;
+use manylane_frame::vocabulary::{Checksum, QueueId};
+use manylane_frame::{Marks, View};
 
-use crate::baseline::frame::{Heap, MARKS, Packet, Packets};
+use crate::baseline::frame::{Heap, Packet, Packets};
 use crate::prelude::*;
 
-/// Bytes of the packets whose memory is taken.
-pub const PACKET_LEN: u16 = 64;
+/// What differs from packet to packet: the length, and the port. The product writes only metadata that differs from
+/// that of the frame's last packet; a frame that comes again has to differ, or what is measured is a comparison.
+#[derive(Default)]
+struct Turn(u16);
+
+/// A prime number: frames come again after as many packets as are outstanding, or multiples of it.
+const TURNS: u16 = 1021;
+
+impl Turn {
+    /// From 60 bytes to 1080.
+    #[inline(always)]
+    fn next(&mut self) -> (u16, Marks) {
+        self.0 = if self.0 == TURNS - 1 { 0 } else { self.0 + 1 };
+        (60 + self.0, marks(self.0))
+    }
+}
+
+/// The metadata that a receiving port writes.
+#[inline(always)]
+fn marks(port: u16) -> Marks {
+    Marks::received(PortId(port), QueueId(0), Checksum::Valid)
+}
 
 /// One thread's way to packet memory. Monomorphic in every loop.
 pub trait Scheme {
@@ -35,7 +56,16 @@ pub trait Scheme {
     fn drain(batch: &mut Self::Batch) -> impl ExactSizeIterator<Item = Self::Frame>;
 }
 
-impl<H: Heap> Scheme for Packets<H> {
+/// Heads and data by way of an allocator.
+pub struct Allocated<H: Heap>(Packets<H>, Turn);
+
+impl<H: Heap> Allocated<H> {
+    pub fn new(packets: Packets<H>) -> Allocated<H> {
+        Allocated(packets, Turn::default())
+    }
+}
+
+impl<H: Heap> Scheme for Allocated<H> {
     type Frame = Packet<H>;
     type Batch = Vec<Packet<H>>;
 
@@ -45,27 +75,28 @@ impl<H: Heap> Scheme for Packets<H> {
 
     #[inline(always)]
     fn take(&mut self) -> Packet<H> {
-        Packets::take(self, PACKET_LEN.into(), MARKS)
+        let (len, marks) = self.1.next();
+        self.0.take(len.into(), marks)
     }
 
     #[inline(always)]
     fn take_large(&mut self, len: usize) -> Packet<H> {
-        Packets::take(self, len, MARKS)
+        self.0.take(len, self.1.next().1)
     }
 
     #[inline(always)]
     fn give_back(&mut self, packet: Packet<H>) {
-        Packets::give_back(self, packet);
+        self.0.give_back(packet);
     }
 
     #[inline(always)]
     fn take_into(&mut self, batch: &mut Vec<Packet<H>>, wanted: usize) {
-        batch.extend((0..wanted).map(|_| Packets::take(self, PACKET_LEN.into(), MARKS)));
+        batch.extend((0..wanted).map(|_| Scheme::take(self)));
     }
 
     #[inline(always)]
     fn give_back_all(&mut self, batch: &mut Vec<Packet<H>>) {
-        batch.drain(..).for_each(|packet| Packets::give_back(self, packet));
+        batch.drain(..).for_each(|packet| self.0.give_back(packet));
     }
 
     #[inline(always)]
@@ -79,24 +110,36 @@ impl<H: Heap> Scheme for Packets<H> {
     }
 }
 
-/// Manylane's pool. `BARE` leaves the metadata as it is, to stand beside DPDK's mempool, which has none.
-pub struct Manylane<const BARE: bool>(Pool);
+/// What manylane's rows write into a frame: nothing, to stand beside DPDK's mempool, which has no metadata ...
+pub const BARE: u8 = 0;
+/// ... what the frame has from its last packet, which is a comparison ...
+pub const SAME: u8 = 1;
+/// ... and what differs from that.
+pub const FILLED: u8 = 2;
 
-impl<const BARE: bool> Manylane<BARE> {
+/// Manylane's pool.
+pub struct Manylane<const WHAT: u8>(Pool, Turn);
+
+impl<const WHAT: u8> Manylane<WHAT> {
     pub fn new(depot: &Depot) -> Self {
-        Manylane(depot.pool())
+        Manylane(depot.pool(), Turn::default())
     }
 
     #[inline(always)]
-    fn fill_in(view: View<'_>, frame: &mut Frame) {
-        if !BARE {
-            view.set_window(frame, HEADROOM, HEADROOM + PACKET_LEN);
-            view.set_ingress(frame, MARKS.ingress, MARKS.queue, MARKS.checksum);
+    fn fill_in(turn: &mut Turn, view: View<'_>, frame: &mut Frame) {
+        if WHAT == BARE {
+            return;
         }
+        let (len, Marks { ingress, queue, checksum, .. }) = match WHAT {
+            SAME => (FRAME_LEN as u16, marks(0)),
+            _ => turn.next(),
+        };
+        view.set_window(frame, HEADROOM, HEADROOM + len);
+        view.set_ingress(frame, ingress, queue, checksum);
     }
 }
 
-impl<const BARE: bool> Scheme for Manylane<BARE> {
+impl<const WHAT: u8> Scheme for Manylane<WHAT> {
     type Frame = Frame;
     type Batch = Batch;
 
@@ -107,7 +150,7 @@ impl<const BARE: bool> Scheme for Manylane<BARE> {
     #[inline(always)]
     fn take(&mut self) -> Frame {
         let mut frame = self.0.take().expect(ENOUGH);
-        Self::fill_in(self.0.region().view(), &mut frame);
+        Self::fill_in(&mut self.1, self.0.region().view(), &mut frame);
         frame
     }
 
@@ -115,7 +158,8 @@ impl<const BARE: bool> Scheme for Manylane<BARE> {
     fn take_large(&mut self, len: usize) -> Frame {
         let mut packet = self.0.take_packet(HEADROOM, len).expect(ENOUGH);
         let view = self.0.region().view();
-        view.set_ingress(&mut packet, MARKS.ingress, MARKS.queue, MARKS.checksum);
+        let (_, Marks { ingress, queue, checksum, .. }) = self.1.next();
+        view.set_ingress(&mut packet, ingress, queue, checksum);
         packet
     }
 
@@ -129,7 +173,7 @@ impl<const BARE: bool> Scheme for Manylane<BARE> {
         let taken = self.0.take_into(batch, wanted);
         assert_eq!(taken, wanted, "{ENOUGH}");
         let view = self.0.region().view();
-        batch.iter_mut().for_each(|frame| Self::fill_in(view, frame));
+        batch.iter_mut().for_each(|frame| Self::fill_in(&mut self.1, view, frame));
     }
 
     #[inline(always)]
