@@ -1,8 +1,7 @@
 //! Packet memory from an allocator, before and after the source's fix.
 //!
 //! *Before*: for each packet a head of 256 bytes and data of 2 KiB. A list of the thread's keeps up to 128 heads that are
-//! given back, as the source's kernel did; what it has not, and all data, comes from the allocator and is given back to
-//! it. *The fix*: a longer list keeps whole objects, a head with its frame of 1514 bytes, so that a packet that the list
+//! given back, as the source's kernel did; the allocator has the other heads, and all data. *The fix*: a longer list keeps whole objects, a head with its frame of 1514 bytes, so that a packet that the list
 //! serves needs no allocator. What a packet has beyond a frame lies in more objects, tied to the first.
 //!
 //! The head holds what a [`Meta`](manylane_frame::Meta) holds, and is filled in as that one is. The data

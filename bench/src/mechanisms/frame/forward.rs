@@ -17,7 +17,7 @@
 //! | `forward_*_latency_ns_64_p50`, ...    | from due to transmitted, at 80 % of what was just measured |
 //! | `*_overruns_ring256`, `_ring1024`     | frames in a million that find no descriptor: bursts of 2048 |
 //! |                                       | at 25 Gbit/s, once in a millisecond; without a name, manylane |
-//! | `forward_*_held_ns`, `_held_cpu_ns`, `*_overruns_held_ring256` | the same of 64 bytes, `_held`     |
+//! | `forward_*_held_ns`, `_held_cpu_ns`, `*_overruns_held_ring256` | these three with 64 bytes, `_held` |
 //! | `forward_gain_64`, `_1514`, `_held`   | `before_best` over `manylane`, by CPU time; with the prefixes of `mod.rs` |
 //! | `list_forward_gain_held`              | `hotlist128` over `hotlist1024`                           |
 //! | `allocator_calls_per_frame`           | by the worker's thread, over 10 million frames            |

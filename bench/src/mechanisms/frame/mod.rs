@@ -11,9 +11,9 @@
 //! | `before_best`      | the fastest of these three in the round | as `before`                        |
 //! | `before_untuned`   | `before`, not tuned, in a process of its own | as `before`                   |
 //! | `hotlist1024`      | the source's fix: the thread's list of 1024 whole objects, over snmalloc | in the object: a frame of 1514 bytes |
-//! | `hotlist128`       | the same with a list of 128            | as `hotlist1024`                    |
+//! | `hotlist128`       | as `hotlist1024`, with a list of 128   | as `hotlist1024`                    |
 //! | `manylane`         | the frame's line of metadata           | the frame                           |
-//! | `manylane_same`    | the same, of one length and port: what is there already is compared, not written | the frame |
+//! | `manylane_same`    | as `manylane`, of one length and port: metadata is compared, and not written | the frame |
 //! | `manylane_bare`    | untouched, as in DPDK's mempool        | the frame                           |
 //!
 //! Each has `_ns` (one core) and `_cross_ns`, nanoseconds a packet, at 1, 32 and 64 frames a call with 64 outstanding
@@ -26,10 +26,10 @@
 //! over it, `hotlist_gain` is `before_best` over `hotlist1024`, and `fix_gain` `hotlist1024` over `manylane`;
 //! `forward.rs` puts the same into a forwarding worker.
 //!
-//! Whether a list has 128 places or 1024 matters where more than 128 packets come back together: in the one-core rows
-//! `_o256` to `_o4096` and in `forward_*_held`. It does not matter in the rows with up to 64 outstanding, nor in the
-//! forwarding worker without `_held`, whose packets leave with each turn; nor in `_cross` rows, where the list fills on
-//! the side that takes nothing from it.
+//! A list's length, 128 or 1024, matters where more than 128 packets are given back together: in the one-core rows
+//! `_o256` to `_o4096` and in `forward_*_held`. The length does not matter in the rows with up to 64 outstanding, nor in
+//! the forwarding worker without `_held`, whose packets leave with each turn; nor in `_cross` rows, where the list fills
+//! on the side that takes nothing from it.
 //!
 //! Not measured here: more than two cores, memory that a device maps.
 //!

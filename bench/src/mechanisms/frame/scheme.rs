@@ -7,11 +7,11 @@ use crate::baseline::frame::{Heap, Packet, Packets};
 use crate::prelude::*;
 
 /// What differs from packet to packet: the length, and the port. The product writes only metadata that differs from
-/// that of the frame's last packet; a frame that comes again has to differ, or what is measured is a comparison.
+/// that of the frame's last packet; the next packet has to differ, or what is measured is a comparison.
 #[derive(Default)]
 struct Turn(u16);
 
-/// A prime number: frames come again after as many packets as are outstanding, or multiples of it.
+/// A prime number: a frame is taken again after as many packets as are outstanding, or multiples of that.
 const TURNS: u16 = 1021;
 
 impl Turn {
