@@ -9,17 +9,22 @@ use crate::prelude::*;
 /// What differs from packet to packet: the length, and the port. The product writes only metadata that differs from
 /// that of the frame's last packet; the next packet has to differ, or what is measured is a comparison.
 #[derive(Default)]
-struct Turn(u16);
+struct Turn {
+    /// From 0.
+    longer: u16,
+    port: u16,
+}
 
-/// A prime number: a frame is taken again after as many packets as are outstanding, or multiples of that.
-const TURNS: u16 = 1021;
+/// Lengths: not a power of two, so that length and port repeat together after millions of packets only.
+const LENGTHS: u16 = 1021;
 
 impl Turn {
     /// From 60 bytes to 1080.
     #[inline(always)]
     fn next(&mut self) -> (u16, Marks) {
-        self.0 = if self.0 == TURNS - 1 { 0 } else { self.0 + 1 };
-        (60 + self.0, marks(self.0))
+        self.longer = if self.longer == LENGTHS - 1 { 0 } else { self.longer + 1 };
+        self.port = self.port.wrapping_add(1);
+        (60 + self.longer, marks(self.port))
     }
 }
 
@@ -193,3 +198,29 @@ impl<const WHAT: u8> Scheme for Manylane<WHAT> {
 }
 
 const ENOUGH: &str = "the region has more frames than are outstanding";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame whose metadata is as before is compared, and not written.
+    #[test]
+    fn each_packet_of_a_frame_differs_from_the_one_before() {
+        let config = RegionConfig { frames: 8192, frame_size: 2048 };
+        let depot = Depot::new(Region::new(config).expect("it can be mapped"), 1).expect("first");
+        let mut scheme = Manylane::<FILLED>::new(&depot);
+        let mut last = vec![None; config.frames as usize];
+        for outstanding in [1, 4, 64, 256, 1024, 4096] {
+            for _ in 0..8 {
+                let held: Vec<Frame> = (0..outstanding).map(|_| scheme.take()).collect();
+                for frame in held {
+                    let meta = scheme.0.region().view().meta(&frame);
+                    let now = Some((meta.len(), meta.ingress));
+                    let before = std::mem::replace(&mut last[frame.index() as usize], now);
+                    assert_ne!(before, now, "{outstanding} outstanding");
+                    scheme.give_back(frame);
+                }
+            }
+        }
+    }
+}
