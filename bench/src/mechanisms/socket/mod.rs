@@ -79,7 +79,7 @@ pub fn run(plan: &Plan, output: &Output) -> Result {
     };
     let extent = match plan.pace.quick {
         true => extent(20, 100, 50, 20, 2),
-        false => extent(300, 1200, 400, 200, 8),
+        false => extent(300, 600, 250, 150, 6),
     };
     // A thread of its own enters the kernel's namespace, and leaves it by its end.
     on_its_own_thread(|| measure(plan, &extent, output))
