@@ -21,10 +21,10 @@
 //! | `<prefix>close_us`                    | close, of all cases                                               |
 //! | `..._load`                            | the same beside a worker that forwards as fast as it can; without: the worker sleeps |
 //! | `..._load_shared`                     | the same on that worker's core       |
-//! | `<prefix>run_delay`, and so on        | part of the time of all cases in which the thread that opens could run and had no core: the scheduler's part of the waiting |
+//! | `<prefix>run_delay`, and so on        | part of the time of all cases in which the thread that opens could run and had no core: the scheduler's part of the waiting, at least |
 //! | `..._p99`                             | what one of a hundred exceeds; `runs` is how often it was done    |
 //! | `<prefix>gain_bind1`, ... `_close`    | `before_bind1_us` over its own; `<prefix>kernel_over_bind2`: the kernel's case 2 over it |
-//! | `over_fix_bind1`, ... `_close`        | manylane's time over that of the source's fix, `source_`: below 1 manylane is faster |
+//! | `gain_over_fix_bind1`, ... `_close`   | the time of the source's fix, `source_`, over manylane's: below 1 the fix is faster |
 //! | `<prefix>forward_mpps`                | what the worker forwards                                          |
 //! | `<prefix>forward_opening_mpps`        | while a socket is opened, bound and closed every millisecond, where that can be done |
 //! | `<prefix>opens_per_s`                 | how often it was                                                  |
@@ -163,7 +163,7 @@ fn ratios(latencies: &Latencies, output: &Output) {
             let [before, source] = ["before", "source"].map(|of| format!("{of}_{case}"));
             ratio(&format!("gain_{case}"), &before, case);
             ratio(&format!("source_gain_{case}"), &before, &source);
-            ratio(&format!("over_fix_{case}"), case, &source);
+            ratio(&format!("gain_over_fix_{case}"), &source, case);
         }
     }
 }
