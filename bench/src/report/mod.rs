@@ -13,7 +13,7 @@ use plot::{Bars, Curve, Of, Role, bars, curves, row, short};
 pub struct Report<'a> {
     pub rows: &'a [Row],
     /// What they were taken on: name and value.
-    pub machine: &'a [(&'static str, String)],
+    pub machine: &'a [(String, String)],
     pub failures: &'a [String],
     pub quick: bool,
 }
@@ -33,7 +33,7 @@ impl Report<'_> {
         }
         page += "<table class=\"machine\"><tbody>\n";
         for (name, value) in self.machine {
-            let (value, is_code) = (escaped(value), *name == "Command");
+            let (value, is_code) = (escaped(value), name == "Command");
             let value = if is_code { format!("<code>{value}</code>") } else { value };
             writeln!(page, "<tr><th scope=\"row\">{name}</th><td>{value}</td></tr>")?;
         }
