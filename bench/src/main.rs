@@ -2,7 +2,7 @@
 //!
 //! `cargo run --profile dist -p manylane-bench -- <question> [--json]`. Every figure is the median of several runs with the
 //! least and the largest beside it; contestants are interleaved in one run. Figures of different runs, or machines, do not
-//! compare. `all` asks every question.
+//! compare. `all` asks every question, and `page` makes the page of performance from what `all` printed.
 
 #![allow(clippy::disallowed_types, reason = "taken from `primitive`; clippy knows them by origin")]
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
@@ -16,6 +16,7 @@ mod histogram;
 mod mechanisms;
 mod network;
 mod observation;
+mod page;
 mod prelude;
 mod progress;
 mod report;
@@ -40,6 +41,7 @@ use crate::figure::Output;
 #[command(about = "Measures manylane; nothing else should run on the machine meanwhile")]
 enum Question {
     All(whole::Plan),
+    Page(page::Plan),
     Forward(forward::Plan),
     Fib(fib::Plan),
     Scale(scale::Plan),
@@ -93,6 +95,7 @@ impl Pace {
 fn main() -> ExitCode {
     let done = match Question::parse() {
         Question::All(plan) => whole::run(&plan),
+        Question::Page(plan) => page::run(&plan),
         Question::Forward(plan) => forward::run(&plan),
         Question::Fib(plan) => fib::run(&plan),
         Question::Scale(plan) => scale::run(&plan),

@@ -4,11 +4,13 @@ mod content;
 pub mod machine;
 mod plot;
 
+pub use plot::short;
+
 use std::fmt::{self, Write};
 
 use crate::figure::Row;
 use content::{MODEL, Section, sections};
-use plot::{Bars, Curve, Of, Role, bars, curves, row, short};
+use plot::{Bars, Curve, Of, Role, bars, curves, row};
 
 pub struct Report<'a> {
     pub rows: &'a [Row],
