@@ -6,7 +6,8 @@
 //! | `*_lookup_same_ns`       | those lookups of one address                                         |
 //! | `*_ns_b1`                | those lookups one by one                                             |
 //! | `*_prefix_trie_ns`, `*_treebitmap_ns` | the same addresses in the published crates, one by one: they have no batches |
-//! | `*_over_best_trie`       | the faster of the two / `*_lookup_random_ns`                          |
+//! | `*_over_best_trie`       | the faster of the two / `*_lookup_random_ns`: batches beside single lookups |
+//! | `*_over_best_trie_b1`    | the faster of the two / `*_lookup_random_ns_b1`: each one by one      |
 //! | `*_lookup_mib`           | what lookups may read: tables, as far as they are used                |
 //! | `*_rib_mib`              | what the writer keeps beside them, counted by the allocator           |
 //! | `*_build_s`              | an empty table to a full one                                         |
@@ -34,6 +35,7 @@ use prefix_trie::PrefixMap;
 
 use crate::baseline::calls;
 use crate::prelude::*;
+use crate::progress;
 use manylane_lab::prefixes::Draw;
 
 /// How fast is the longest match, how large are its tables, and what do updates cost?
@@ -59,7 +61,8 @@ const RATE: u64 = 200_000;
 const MIB: f64 = 1024.0 * 1024.0;
 
 pub fn run(plan: &Plan) -> Result {
-    let output = plan.pace.output("fib");
+    let output = plan.pace.output("fib").named(plan.only.is_some());
+    progress::doing("loads the tables");
     let prefixes = plan.table.read()?;
     let mut bench = Bench::new(&plan.cores, plan.pace.quick)?;
     bench.shorten(SLICE);
@@ -69,7 +72,8 @@ pub fn run(plan: &Plan) -> Result {
     let ipv4 = Lab::<V4>::new(prefixes.ipv4, &mut bench)?;
     let ipv6 = Lab::<V6>::new(prefixes.ipv6, &mut bench)?;
     // A short run measures as many rounds as the user wants, or a usual one.
-    for run in 0..=plan.pace.runs.unwrap_or(9).max(3) {
+    let runs = plan.pace.runs.unwrap_or(9).max(3);
+    for run in progress::rounds("looks up and edits", runs + 1) {
         let measured = std::mem::take(&mut bench.rounds);
         if plan.only.as_deref() != Some("updates") {
             ipv4.lookups(&mut bench)?;
@@ -194,11 +198,14 @@ impl<F: Family> Lab<F> {
         self.one_by_one(bench, "prefix_trie_ns", &self.random, trie)?;
         let trie = |addr, _: &Reader| F::treebitmap(&self.tries, addr);
         self.one_by_one(bench, "treebitmap_ns", &self.random, trie)?;
-        let [own, one, other] = ["lookup_random_ns", "prefix_trie_ns", "treebitmap_ns"]
-            .map(|what| bench.rounds.last(&format!("{name}_{what}")));
-        let best = one.zip(other).map(|(one, other)| one.min(other));
-        let over = best.zip(own).map(|(best, own)| best / own);
-        bench.push(&format!("{name}_over_best_trie"), "x", over);
+        let last = |what| bench.rounds.last(&format!("{name}_{what}"));
+        let tries = last("prefix_trie_ns").zip(last("treebitmap_ns"));
+        let best = tries.map(|(one, other)| one.min(other));
+        for (own, suffix) in [("lookup_random_ns", ""), ("lookup_random_ns_b1", "_b1")] {
+            let own = bench.rounds.last(&format!("{name}_{own}"));
+            let over = best.zip(own).map(|(best, own)| best / own);
+            bench.push(&format!("{name}_over_best_trie{suffix}"), "x", over);
+        }
         Ok(())
     }
 

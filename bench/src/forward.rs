@@ -15,7 +15,9 @@
 
 use crate::observation;
 use crate::prelude::*;
+use crate::progress;
 use crate::router::{Ground, Lane, Place, by_turns, no_sinks, port};
+use crate::threads::alone;
 use manylane_lab::device::{ipv6_template, targets, write_ipv4};
 use manylane_lab::prefixes::Draw;
 
@@ -40,17 +42,22 @@ const FRAMES: u32 = 16_384;
 const ROWS: [&str; 4] = ["ipv4_random", "ipv4_same", "ipv6_random", "ipv6_same"];
 
 pub fn run(plan: &Plan) -> Result {
-    let output = plan.pace.output("forward");
+    if !ROWS.iter().any(|name| name.starts_with(plan.row.as_str())) {
+        return Err(format!("--row {}: the rows are {}", plan.row, ROWS.join(", ")).into());
+    }
+    let output = plan.pace.output("forward").named(!plan.row.is_empty());
     let cores = affinity::cores()?;
     let core = plan.core.or(cores.last().copied()).unwrap_or(0);
     affinity::pin(core)?;
+    progress::doing("loads the table");
     let prefixes = plan.table.read()?;
     output.note(&format!(
         "{} IPv4 and {} IPv6 prefixes, 64-byte frames, one worker on core {core}",
         prefixes.ipv4.len(),
         prefixes.ipv6.len()
     ));
-    let slice = Duration::from_millis(if plan.pace.quick { 20 } else { 400 });
+    let quick = plan.pace.quick;
+    let slice = Duration::from_millis(if quick { 20 } else { 400 });
     let runs = plan.pace.rounds(3, 9, 7);
 
     let ground = Ground::with_table(1, FRAMES, &prefixes)?;
@@ -68,22 +75,19 @@ pub fn run(plan: &Plan) -> Result {
 
     let rows: Vec<_> =
         (0..).zip(ROWS).filter(|(_, name)| name.starts_with(plan.row.as_str())).collect();
-    let mut figures: Vec<Vec<f64>> = vec![Vec::new(); rows.len() + 1];
-    for run in 0..=runs {
-        let measured = rows.iter().map(|&(row, name)| lab.measure(row, slice, name));
-        let mut ns = measured.collect::<Result<Vec<_>>>()?;
+    let mut rounds = Rounds::default();
+    for run in progress::rounds("forwards", runs + 1) {
+        let mut round = Rounds::default();
+        for &(row, name) in &rows {
+            lab.measure(row, slice, quick, name, &mut round)?;
+        }
         lab.row.publish(0, 0);
-        ns.push(generator.measure(&mut pool, slice));
+        generator.measure(&mut pool, slice, quick, &mut round);
         if run > 0 {
-            figures.iter_mut().zip(ns).for_each(|(figure, ns)| figure.push(ns)); // The first round warms up.
+            rounds.append(round); // The first round warms up.
         }
     }
-    for ((_, name), ns) in rows.iter().zip(&figures) {
-        let mpps: Vec<f64> = ns.iter().map(|ns| 1e3 / ns).collect();
-        output.figure(&format!("{name}_mpps"), "Mpps", &mpps);
-        output.figure(&format!("{name}_ns"), "ns", ns);
-    }
-    output.figure("generator_ns", "ns", &figures[rows.len()]);
+    rounds.print(&output)?;
     match plan.row.as_str() {
         "" => observation::cost(plan.pace.quick, runs, core, &cores, &output),
         _ => Ok(()),
@@ -110,15 +114,25 @@ struct Lab {
 }
 
 impl Lab {
-    /// Nanoseconds a frame, over a time slice. An error when a frame was not forwarded.
-    fn measure(&mut self, row: u32, slice: Duration, name: &str) -> Result<f64> {
+    /// Adds a round of the row: nanoseconds a frame, over a time slice. An error when a frame was not forwarded.
+    fn measure(
+        &mut self,
+        row: u32,
+        slice: Duration,
+        quick: bool,
+        name: &str,
+        round: &mut Rounds,
+    ) -> Result {
         self.row.publish(0, row);
         let before = self.lane.counts();
-        let (ns, frames) = repeat(slice, || self.lane.turn());
+        let (ns, frames) = alone(slice, quick, || self.lane.turn());
         if self.lane.counts() != before.map(|count| count + frames as u64) {
             return Err(format!("{name}: not every frame was forwarded").into());
         }
-        Ok(ns)
+        let ns = ns.map_err(|cause| round.blame(cause)).ok();
+        round.push(&format!("{name}_mpps"), "Mpps", ns.map(|ns| 1e3 / ns));
+        round.push(&format!("{name}_ns"), "ns", ns);
+        Ok(())
     }
 }
 
@@ -187,8 +201,8 @@ impl Generator {
         }
     }
 
-    /// Nanoseconds a frame for making frames and giving them back, without a worker.
-    fn measure(&mut self, pool: &mut Pool, slice: Duration) -> f64 {
+    /// Adds nanoseconds a frame for making frames and giving them back, without a worker.
+    fn measure(&mut self, pool: &mut Pool, slice: Duration, quick: bool, round: &mut Rounds) {
         let made = || {
             let mut batch = Batch::new();
             self.fill(pool, &mut batch);
@@ -196,19 +210,7 @@ impl Generator {
             pool.give_back_all(&mut batch);
             frames
         };
-        repeat(slice, made).0
+        let ns = alone(slice, quick, made).0.map_err(|cause| round.blame(cause)).ok();
+        round.push("generator_ns", "ns", ns);
     }
-}
-
-/// Nanoseconds a frame over a time slice, and the number of frames.
-#[inline(always)]
-fn repeat(slice: Duration, mut batch: impl FnMut() -> usize) -> (f64, usize) {
-    let start = Instant::now();
-    let mut frames = 0;
-    while start.elapsed() < slice {
-        for _ in 0..256 {
-            frames += batch();
-        }
-    }
-    (start.elapsed().as_nanos() as f64 / frames as f64, frames)
 }

@@ -2,12 +2,13 @@
 //!
 //! `cargo run --profile dist -p manylane-bench -- <question> [--json]`. Every figure is the median of several runs with the
 //! least and the largest beside it; contestants are interleaved in one run. Figures of different runs, or machines, do not
-//! compare.
+//! compare. `all` asks every question, and `page` makes the page of performance from what `all` printed.
 
 #![allow(clippy::disallowed_types, reason = "taken from `primitive`; clippy knows them by origin")]
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 mod baseline;
+mod cause;
 mod fib;
 mod figure;
 mod forward;
@@ -15,13 +16,16 @@ mod histogram;
 mod mechanisms;
 mod network;
 mod observation;
+mod page;
 mod prelude;
+mod progress;
 mod report;
 mod router;
 mod scale;
 mod tcp;
 mod threads;
 mod veth;
+mod whole;
 
 use std::io;
 use std::path::PathBuf;
@@ -36,6 +40,8 @@ use crate::figure::Output;
 #[derive(Parser)]
 #[command(about = "Measures manylane; nothing else should run on the machine meanwhile")]
 enum Question {
+    All(whole::Plan),
+    Page(page::Plan),
     Forward(forward::Plan),
     Fib(fib::Plan),
     Scale(scale::Plan),
@@ -79,13 +85,17 @@ impl Pace {
         if self.quick { quick } else { self.runs.unwrap_or(usual).max(least) }
     }
 
+    /// Where the figures of this question are printed. The question begins: its bound is said.
     fn output(&self, bench: &'static str) -> Output {
+        progress::question(bench);
         Output::new(bench, self.json)
     }
 }
 
 fn main() -> ExitCode {
     let done = match Question::parse() {
+        Question::All(plan) => whole::run(&plan),
+        Question::Page(plan) => page::run(&plan),
         Question::Forward(plan) => forward::run(&plan),
         Question::Fib(plan) => fib::run(&plan),
         Question::Scale(plan) => scale::run(&plan),
@@ -93,6 +103,7 @@ fn main() -> ExitCode {
         Question::Veth(plan) => veth::run(&plan),
         Question::Compare(plan) => mechanisms::run(&plan),
     };
+    progress::clear();
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -15,6 +15,7 @@ use manylane_router::config::{Config, Environment};
 use manylane_router::control::Daemon;
 
 use crate::prelude::*;
+use crate::progress;
 
 /// The router's interfaces: to the client, and to the server.
 pub const PORTS: [&str; 2] = ["lan", "wan"];
@@ -36,14 +37,9 @@ fn failed(error: impl fmt::Display, is_unavailable: bool) -> Error {
     if is_unavailable { NotHere(why).into() } else { why.into() }
 }
 
-/// Measures on the first and the last core and prints, or prints why this machine cannot: it has fewer than `cores_min`
+/// Measures and prints, on the first and the last core, or prints why this machine cannot: it has fewer than `cores_min`
 /// cores, this user is not root, or a program is missing.
-pub fn ask(
-    question: &str,
-    cores_min: usize,
-    output: &Output,
-    measure: impl FnOnce([usize; 2]) -> Result<Rounds>,
-) -> Result {
+pub fn ask(question: &str, cores_min: usize, measure: impl FnOnce([usize; 2]) -> Result) -> Result {
     let cores = affinity::cores()?;
     let measured = match cores[..] {
         [first, ..] if cores.len() >= cores_min => {
@@ -52,13 +48,17 @@ pub fn ask(
         _ => Err(failed("needs two cores", true)),
     };
     match measured {
-        Ok(rounds) => rounds.print(output),
-        Err(error) if error.is::<NotHere>() => {
+        Err(error) if is_unavailable(&error) => {
             eprintln!("SKIPPED {question}: {error}");
             Ok(())
         }
-        Err(error) => Err(error),
+        measured => measured,
     }
+}
+
+/// Whether this machine lacks something.
+pub fn is_unavailable(error: &Error) -> bool {
+    error.is::<NotHere>()
 }
 
 fn can_run() -> Result {
@@ -133,6 +133,9 @@ impl Network {
     /// The kernel routes, with these routes ([`Lab::load_routes`]).
     pub fn with_routes(queues: u32, routes: &[(IpAddr, u8)]) -> Result<Network> {
         let network = Network::of_kernel(queues)?;
+        if !routes.is_empty() {
+            progress::doing(&format!("loads {} routes into the router's kernel", routes.len()));
+        }
         network.lab.load_routes(routes)?;
         Ok(network)
     }

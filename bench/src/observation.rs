@@ -24,6 +24,7 @@ use tokio::sync::oneshot;
 
 use crate::network;
 use crate::prelude::{Arc, Duration, Instant, Output, Result, affinity, io, thread};
+use crate::progress;
 use crate::threads::on_its_own_thread;
 
 const CONFIG: &str = r#"
@@ -94,13 +95,14 @@ fn measure(quick: bool, runs: usize, core: usize, cores: &[usize]) -> Result<Opt
     let lab = Lab::start(core)?;
     lab.slice(true)?; // Warms up.
     let mut percent = Vec::new();
-    for _ in 0..runs {
+    for _ in progress::rounds("observes", runs) {
         let mut lost_s = 0.0;
         for pair in 0..pairs {
             // Each comes first as often as second: what drifts favours neither.
             let asked_first = pair % 2 == 0;
             let first = lab.slice(asked_first)?;
             let second = lab.slice(!asked_first)?;
+            progress::tick();
             let (asked, alone) = if asked_first { (first, second) } else { (second, first) };
             lost_s += (1.0 - asked.rate / alone.rate) * asked.seconds;
         }

@@ -32,6 +32,7 @@ use std::process::{Command, Stdio};
 
 use crate::figure::Row;
 use crate::prelude::*;
+use crate::progress;
 
 /// Which cache lines do workers take from each other, and what would 128 cores do?
 #[derive(clap::Args)]
@@ -47,6 +48,7 @@ pub fn run(plan: &Plan) -> Result {
 
 /// Measures and prints for a report.
 pub fn measure(pace: &Pace, output: &Output) -> Result {
+    progress::doing("builds bench/counted, for minutes the first time, and counts");
     let counted = counted(pace.quick, None)?;
     let transactions =
         (0..pace.rounds(3, 9, 3)).map(|_| transaction_ns(if pace.quick { 4 } else { 64 }));

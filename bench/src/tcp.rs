@@ -36,6 +36,7 @@ use manylane_lab::{RouterOptions, SERVER_V4, SERVER_V6};
 
 use crate::network::{Network, ask};
 use crate::prelude::*;
+use crate::progress;
 
 /// How fast is one TCP connection through manylane, beside the kernel's forwarding?
 #[derive(clap::Args)]
@@ -54,8 +55,8 @@ pub struct Plan {
 }
 
 pub fn run(plan: &Plan) -> Result {
-    let output = plan.pace.output("tcp");
-    ask("tcp", 1, &output, |cores| measure(plan, &output, cores))
+    let output = plan.pace.output("tcp").named(!plan.row.is_empty());
+    ask("tcp", 1, |cores| measure(plan, &output, cores)?.print(&output))
 }
 
 /// Name, manylane's driver (without one, the kernel forwards), MTU, and destinations with the ends of their names.
@@ -88,7 +89,7 @@ fn measure(plan: &Plan, output: &Output, cores: [usize; 2]) -> Result<Rounds> {
     ));
     let mut rounds = Rounds::default();
     let seconds = if plan.pace.quick { 1 } else { plan.seconds };
-    for _ in 0..plan.pace.rounds(1, 5, 1) {
+    for _ in progress::rounds("transfers", plan.pace.rounds(1, 5, 1)) {
         for (name, families, network) in &networks {
             for (suffix, to) in *families {
                 transfer(network, *to, seconds, &mut rounds, &format!("tcp_{name}{suffix}"))?;
@@ -122,6 +123,7 @@ fn transfer(
 ) -> Result {
     let source = network.daemon();
     let taken = || Ok::<_, Error>([busy_s()?, threads_s(|name| name.starts_with("worker-"))?]);
+    progress::tick();
     let (before, passed) = (taken()?, source.as_deref().map(passed));
     let transfer = network.lab.transfer(to, seconds, 1)?;
     let after = taken()?;

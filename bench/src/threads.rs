@@ -12,12 +12,17 @@
 //! threads hardly met would pass for contention that costs nothing; without the third, so would one with a thread that
 //! lost its core in the middle. The thread that drives the others sleeps meanwhile.
 
+mod alone;
+
 use std::panic;
 use std::sync::{Barrier, PoisonError};
 
 use nix::time::{ClockId, clock_gettime};
 
+use crate::cause::{Account, Stretch};
 use crate::prelude::*;
+use crate::progress;
+pub use alone::alone;
 
 /// How many operations a loop does without asking anything.
 pub const BATCH: u64 = 64;
@@ -178,10 +183,12 @@ impl Bench {
             let prepared = prepare();
             let work = |number, lap: Lap<'_>| work(&prepared, number, lap);
             let slice = self.attempt(threads, self.slice, 0, &work)?;
+            progress::tick();
             if slice.counts(self.tolerance, self.pauses) {
                 return Ok(Some(slice));
             }
             self.refused += 1;
+            self.rounds.blame(slice.cause(self.pauses));
         }
         Ok(None)
     }
@@ -195,9 +202,10 @@ impl Bench {
     ) -> Result<Slice> {
         let arrived = AtomicUsize::new(0);
         let measured = |number| {
-            let before = cpu_time();
+            let (before, stretch) = (cpu_time(), Stretch::begin());
             let share = work(number, Lap { arrived: &arrived, threads, slice, least });
-            Share { cpu: cpu_time().saturating_sub(before), ..share }
+            let cpu = cpu_time().saturating_sub(before);
+            Share { cpu, account: stretch.end(), ..share }
         };
         self.pinned(threads, measured).map(Slice)
     }
@@ -332,7 +340,14 @@ impl Watch {
     /// The thread's share, which ends at the last look.
     pub fn share(self, operations: u64) -> Share {
         let Watch { start, last, away } = self;
-        Share { operations, start, end: last, away, cpu: Duration::ZERO }
+        Share {
+            operations,
+            start,
+            end: last,
+            away,
+            cpu: Duration::ZERO,
+            account: Account::default(),
+        }
     }
 }
 
@@ -344,6 +359,8 @@ pub struct Share {
     away: Duration,
     /// CPU time, once the thread's work is over.
     cpu: Duration,
+    /// The kernel's account of it, then too.
+    account: Account,
 }
 
 impl Share {
@@ -392,6 +409,18 @@ impl Slice {
         let start = self.0.iter().map(|share| share.start).min();
         let end = self.0.iter().map(|share| share.end).max();
         start.zip(end).map_or(Duration::ZERO, |(start, end)| end - start)
+    }
+
+    /// Why the slice does not count, by its worst thread.
+    fn cause(&self, pauses: f64) -> String {
+        let worst = self.0.iter().max_by_key(|share| share.away).expect("a slice has a thread");
+        match worst.away {
+            Duration::MAX => "the work gave up".into(),
+            away if away.as_secs_f64() > pauses * self.length().as_secs_f64() => {
+                worst.account.why(away)
+            }
+            _ => "the two threads did not begin and end together".into(),
+        }
     }
 
     /// Whether the threads ran side by side, and all the time.
@@ -466,11 +495,19 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_that_never_counts_is_given_up() {
+    fn a_slice_that_never_counts_is_given_up_with_its_cause() {
         let mut bench = Bench::new(&None, true).expect("this test needs two cores");
-        (bench.tolerance, bench.pauses) = (-1.0, -1.0);
-        let slice = bench.slice(1, |_, lap| lap.run(|| ())).expect("the core is ours");
+        (bench.tolerance, bench.pauses) = (-1.0, 0.0);
+        let asleep = |_, lap: Lap<'_>| lap.run(|| thread::sleep(Duration::from_millis(1)));
+        let slice = bench.time("asleep_ns", 1, asleep).expect("the core is ours");
         assert!(slice.is_none());
+        let output = Output::new("test", true);
+        bench.rounds.print(&output).expect("it is a warning");
+        let why = &output.into_parts().1[0].refused;
+        assert!(
+            why.starts_with("1 of 1 rounds do not count: ") && !why.ends_with("not known"),
+            "{why}"
+        );
         assert_eq!(bench.refused, ATTEMPTS);
     }
 
@@ -515,7 +552,14 @@ mod tests {
     fn share(epoch: Instant, start: u64, end: u64, away: u64) -> Share {
         let at = |us| epoch + Duration::from_micros(us);
         let (away, cpu) = (at(away) - epoch, Duration::ZERO);
-        Share { operations: 1000, start: at(start), end: at(end), away, cpu }
+        Share {
+            operations: 1000,
+            start: at(start),
+            end: at(end),
+            away,
+            cpu,
+            account: Account::default(),
+        }
     }
 
     fn slice(shares: [Share; 2]) -> Slice {

@@ -16,7 +16,7 @@ REPOSITORY = pathlib.Path(__file__).parents[2]
 # Rows of the table, from the slowest, with their colours (Okabe and Ito's, which colour-blind readers can tell apart).
 ROWS = {
     "kernel": ("#999999", "Linux kernel"),
-    "XDP program with `bpf_fib_lookup` (quotient of medians)": ("#56b4e9", "XDP program with bpf_fib_lookup"),
+    "XDP program with `bpf_fib_lookup`": ("#56b4e9", "XDP program with bpf_fib_lookup"),
     "`ingress`": ("#e69f00", "manylane, ingress (tcx)"),
     "`driver`": ("#009e73", "manylane, driver (XDP)"),
 }

@@ -16,6 +16,10 @@ compile_error!(
 #[path = "../../src/baseline/refcount.rs"]
 mod baseline;
 mod figure;
+/// What the figures' file needs of the bench's progress. This program has none to draw.
+mod progress {
+    pub fn clear() {}
+}
 mod forward;
 mod neighbour;
 #[path = "../../src/baseline/neighbour.rs"]

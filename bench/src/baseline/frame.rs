@@ -1,9 +1,8 @@
 //! Packet memory from an allocator, before and after the source's fix.
 //!
-//! *Before*: for each packet a head of 256 bytes and data of 2 KiB, both from the allocator, both given
-//! back to it. *The fix*: heads that are given back go to the thread's hot list, up to its length, and
-//! come from there; data is a frame of 1514 bytes, one size for the allocator, and what a packet has
-//! beyond it is a list of more of them, tied to the head.
+//! *Before*: for each packet a head of 256 bytes and data of 2 KiB. A list of the thread's keeps up to 128 heads that are
+//! given back, as the source's kernel did; the allocator has the other heads, and all data. *The fix*: a longer list keeps whole objects, a head with its frame of 1514 bytes, so that a packet that the list
+//! serves needs no allocator. What a packet has beyond a frame lies in more objects, tied to the first.
 //!
 //! The head holds what a [`Meta`](manylane_frame::Meta) holds, and is filled in as that one is. The data
 //! is not touched: the device writes it, or would.
@@ -12,27 +11,19 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use manylane_frame::vocabulary::{Checksum, PortId, QueueId, Segments};
 use manylane_frame::{HEADROOM, Marks};
 use snmalloc_rs::SnMalloc;
 
 pub const HEAD_LEN: usize = 256;
 
-/// Bytes of the data of a packet of one piece, before.
+/// Heads that a thread kept, before.
+const HEADS: usize = 128;
+
+/// Bytes of the data of a packet, before.
 pub const DATA_LEN: usize = 2048;
 
 /// Bytes of a frame of the fix: the largest untagged Ethernet frame.
 pub const FIXED_LEN: usize = 1514;
-
-/// The metadata that a receiving port writes.
-pub const MARKS: Marks = Marks {
-    ingress: PortId(0),
-    queue: QueueId(0),
-    checksum: Checksum::Valid,
-    own: false,
-    later: false,
-    segments: Segments::NONE,
-};
 
 /// Makes glibc keep its memory: untuned, it spends most of its time across cores giving the top of
 /// the heap to the kernel and taking it again. For the whole process.
@@ -133,8 +124,8 @@ const fn layout(len: usize) -> Layout {
 /// # Invariants
 ///
 /// 1. A packet is the only pointer to an initialised head of `HEAD_LEN` bytes from the heap `H`.
-/// 2. The head is the only pointer to `data_len` bytes of data from `H`, and to its fragments; each of
-///    those is initialised and has `FRAGMENT_LEN` bytes from `H`.
+/// 2. The head is the only pointer to `data_len` bytes of data from `H`, and to the next object of the packet, if
+///    it has one, for which both invariants hold.
 #[repr(transparent)]
 #[must_use = "a dropped packet is a leak"]
 pub struct Packet<H>(NonNull<Head>, PhantomData<H>);
@@ -148,60 +139,63 @@ struct Head {
     data: NonNull<u8>,
     data_len: u32,
     len: u32,
-    fragments: Option<NonNull<Fragment>>,
+    next: Option<NonNull<Head>>,
     head: u16,
     tail: u16,
     marks: Marks,
 }
 
-/// The packet's bytes behind its first frame: the link stands in front of them.
-#[repr(C)]
-struct Fragment {
-    next: Option<NonNull<Fragment>>,
-}
-
 const _: () = assert!(size_of::<Head>() <= HEAD_LEN);
-const FRAGMENT_LEN: usize = size_of::<Fragment>() + FIXED_LEN;
 
 /// One thread's way to packet memory.
+///
+/// # Invariant
+///
+/// The list is the only pointer to each of its heads, of `HEAD_LEN` bytes from the heap; where it keeps whole objects,
+/// each is initialised and the only pointer to `FIXED_LEN` bytes of data from the heap.
 pub struct Packets<H: Heap> {
-    /// Heads that wait for the next packet.
-    hot: Vec<NonNull<u8>>,
+    /// What waits for the next packet.
+    hot: Vec<NonNull<Head>>,
     hot_len: usize,
-    /// Bytes of a piece of data; what is longer has fragments. Without, it has one piece, however long.
-    fixed: Option<usize>,
+    /// Whether the list keeps heads with their data.
+    whole: bool,
     heap: PhantomData<H>,
 }
 
-// SAFETY: the heads in the list are its own, and heaps take memory back from any thread.
+// SAFETY: by the invariant what the list points to is its own, and heaps take memory back from any thread.
 unsafe impl<H: Heap> Send for Packets<H> {}
 
 impl<H: Heap> Packets<H> {
-    /// Head and data from the allocator.
+    /// A list of heads over the allocator, and data from the allocator.
     pub fn before() -> Packets<H> {
-        Packets { hot: Vec::new(), hot_len: 0, fixed: None, heap: PhantomData }
+        Packets::new(HEADS, false)
     }
 
-    /// The fix, with a hot list of `len` heads.
-    pub fn hot_list(len: usize) -> Packets<H> {
-        let hot = Vec::with_capacity(len);
-        Packets { hot, hot_len: len, fixed: Some(FIXED_LEN), heap: PhantomData }
+    /// The fix, with a list of `len` whole objects.
+    pub fn fix(len: usize) -> Packets<H> {
+        Packets::new(len, true)
+    }
+
+    fn new(hot_len: usize, whole: bool) -> Packets<H> {
+        Packets { hot: Vec::with_capacity(hot_len), hot_len, whole, heap: PhantomData }
     }
 
     /// Memory for a packet of `len` bytes, with `marks`.
     #[inline(always)]
     pub fn take(&mut self, len: usize, marks: Marks) -> Packet<H> {
-        let head = self.hot.pop().unwrap_or_else(|| H::take(HEAD_LEN)).cast::<Head>();
-        let (data_len, fragments) = match self.fixed {
-            None => (DATA_LEN.max(len), None),
-            Some(fixed) if len <= fixed => (fixed, None),
-            Some(fixed) => (fixed, fragments::<H>(len - fixed)),
+        let data_len = if self.whole { FIXED_LEN } else { DATA_LEN.max(len) };
+        let next = if len > data_len { self.rest(len - data_len, marks) } else { None };
+        let (head, data) = match self.hot.pop() {
+            // SAFETY: the list's invariant.
+            Some(head) if self.whole => (head, unsafe { head.as_ref() }.data),
+            Some(head) => (head, H::take(data_len)),
+            None => (H::take(HEAD_LEN).cast(), H::take(data_len)),
         };
         let whole = Head {
-            data: H::take(data_len),
+            data,
             data_len: data_len as u32,
             len: len as u32,
-            fragments,
+            next,
             head: HEADROOM,
             tail: HEADROOM + len.min(data_len) as u16,
             marks,
@@ -212,76 +206,91 @@ impl<H: Heap> Packets<H> {
         Packet(head, PhantomData) // Just filled in with what was just taken: both invariants.
     }
 
+    /// The objects for what a packet has beyond its first.
+    #[cold]
+    fn rest(&mut self, len: usize, marks: Marks) -> Option<NonNull<Head>> {
+        Some(self.take(len, marks).0)
+    }
+
     #[inline(always)]
     pub fn give_back(&mut self, packet: Packet<H>) {
         // SAFETY: `ptr::read`: invariant 1.
         let head = unsafe { packet.0.read() };
-        if head.fragments.is_some() {
-            give_back_fragments::<H>(head.fragments);
+        if let Some(next) = head.next {
+            self.give_back_rest(next);
         }
-        // SAFETY: invariant 2: `data_len` bytes of this heap, and `packet`, which ends here, was the way to
-        // them.
-        unsafe { H::give_back(head.data, head.data_len as usize) };
-        if self.hot.len() < self.hot_len {
-            self.hot.push(packet.0.cast());
+        let kept = self.hot.len() < self.hot_len;
+        if !(kept && self.whole) {
+            // SAFETY: invariant 2: `data_len` bytes of this heap, and `packet`, which ends here, was the way to
+            // them; the list keeps the head without them.
+            unsafe { H::give_back(head.data, head.data_len as usize) };
+        }
+        if kept {
+            self.hot.push(packet.0);
         } else {
             // SAFETY: invariant 1: `HEAD_LEN` bytes of this heap; `packet` ends here.
             unsafe { H::give_back(packet.0.cast(), HEAD_LEN) };
         }
     }
-}
 
-#[cold]
-fn fragments<H: Heap>(len: usize) -> Option<NonNull<Fragment>> {
-    let mut next = None;
-    for _ in 0..len.div_ceil(FIXED_LEN) {
-        let fragment = H::take(FRAGMENT_LEN).cast::<Fragment>();
-        // SAFETY: `ptr::write`: bytes of the heap, ours alone, aligned to 16, and a link fits.
-        unsafe { fragment.write(Fragment { next }) };
-        next = Some(fragment);
-    }
-    next
-}
-
-/// Gives a list of fragments back that has no other owner.
-#[cold]
-fn give_back_fragments<H: Heap>(mut next: Option<NonNull<Fragment>>) {
-    while let Some(fragment) = next {
-        // SAFETY: `ptr::read`: invariant 2 of the packet that they are of.
-        next = unsafe { fragment.read() }.next;
-        // SAFETY: invariant 2: `FRAGMENT_LEN` bytes of this heap, read for the last time.
-        unsafe { H::give_back(fragment.cast(), FRAGMENT_LEN) };
+    #[cold]
+    fn give_back_rest(&mut self, next: NonNull<Head>) {
+        // By invariant 2 it is a packet, and the one that ended was the way to it.
+        self.give_back(Packet(next, PhantomData));
     }
 }
 
 impl<H: Heap> Drop for Packets<H> {
     fn drop(&mut self) {
         for head in self.hot.drain(..) {
-            // SAFETY: heads come into the list from packets of this heap, with `HEAD_LEN` bytes, and leave
-            // it with one owner.
-            unsafe { H::give_back(head, HEAD_LEN) };
+            if self.whole {
+                // SAFETY: the list's invariant, for the last time.
+                unsafe { H::give_back(head.as_ref().data, FIXED_LEN) };
+            }
+            // SAFETY: as above.
+            unsafe { H::give_back(head.cast(), HEAD_LEN) };
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use manylane_frame::vocabulary::{Checksum, PortId, QueueId};
+
     use super::*;
 
+    const MARKS: Marks = Marks::received(PortId(0), QueueId(0), Checksum::Valid);
+
     #[test]
-    fn a_hot_list_keeps_as_many_heads_as_it_is_long() {
-        let mut packets = Packets::<Glibc>::hot_list(2);
-        let held: Vec<_> = (0..3).map(|_| packets.take(60, MARKS)).collect();
-        let heads: Vec<_> = held.iter().map(|packet| packet.0.cast::<u8>()).collect();
-        held.into_iter().for_each(|packet| packets.give_back(packet));
-        assert_eq!(packets.hot, heads[..2]);
-        let again = packets.take(60, MARKS);
-        assert_eq!(again.0.cast(), heads[1], "the last one given back");
-        packets.give_back(again);
+    fn a_hot_list_keeps_as_many_as_it_is_long() {
+        for whole in [false, true] {
+            let mut packets = Packets::<Glibc>::new(2, whole);
+            let held: Vec<_> = (0..3).map(|_| packets.take(60, MARKS)).collect();
+            let heads: Vec<_> = held.iter().map(|packet| packet.0).collect();
+            let data = data(&held[1]);
+            held.into_iter().for_each(|packet| packets.give_back(packet));
+            assert_eq!(packets.hot, heads[..2]);
+            let again = packets.take(60, MARKS);
+            assert_eq!(again.0, heads[1], "the last one given back");
+            assert!(!whole || self::data(&again) == data, "with its data");
+            packets.give_back(again);
+        }
+    }
+
+    /// A list that serves all of a packet's objects makes none.
+    #[test]
+    fn the_fix_keeps_the_objects_of_a_large_packet() {
+        let mut packets = Packets::<Glibc>::fix(6);
+        let packet = packets.take(9000, MARKS);
+        packets.give_back(packet);
+        assert_eq!(packets.hot.len(), 6);
+        let packet = packets.take(9000, MARKS);
+        assert!(packets.hot.is_empty());
+        packets.give_back(packet);
     }
 
     #[test]
-    fn a_large_packet_has_one_piece_before_and_fragments_after() {
+    fn a_large_packet_has_one_piece_before_and_several_after() {
         large::<Glibc>();
         large::<Snmalloc>();
         large::<Mimalloc>();
@@ -292,7 +301,7 @@ mod tests {
         let packet = before.take(9000, MARKS);
         assert_eq!(size(&packet), (9000, 1));
         before.give_back(packet);
-        let mut after = Packets::<H>::hot_list(1);
+        let mut after = Packets::<H>::fix(1);
         for (len, expected) in [(1514, 1), (1515, 2), (9000, 6)] {
             let packet = after.take(len, MARKS);
             assert_eq!(size(&packet), (len as u32, expected));
@@ -300,11 +309,16 @@ mod tests {
         }
     }
 
+    fn data<H>(packet: &Packet<H>) -> NonNull<u8> {
+        // SAFETY: invariant 1.
+        unsafe { packet.0.as_ref() }.data
+    }
+
     /// Bytes, and pieces of data.
     fn size<H>(packet: &Packet<H>) -> (u32, usize) {
         // SAFETY: invariant 1.
         let head = unsafe { packet.0.as_ref() };
-        let mut next = head.fragments;
+        let mut next = head.next;
         let mut pieces = 1;
         while let Some(fragment) = next {
             pieces += 1;

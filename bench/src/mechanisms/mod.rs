@@ -14,6 +14,7 @@ pub mod socket;
 use std::path::PathBuf;
 
 use crate::prelude::*;
+use crate::progress;
 use crate::scale;
 
 /// What does a mechanism cost beside what it replaces?
@@ -73,6 +74,11 @@ const QUESTIONS: [(Mechanism, &str, Question); 8] = [
     (Mechanism::Frame, "compare/frame", frame::run),
 ];
 
+/// The benches of `all`, by whose names their bounds are known.
+pub fn bounds() -> Vec<&'static str> {
+    QUESTIONS.iter().map(|(_, bench, _)| *bench).collect()
+}
+
 /// By each way, with `all` unless the user says otherwise: as many as in the source's measurement.
 const FRAMES: u64 = 160_000_000;
 const FRAMES_QUICK: u64 = 1_000_000;
@@ -99,7 +105,7 @@ impl Plan {
 }
 
 /// Measures round after round, without what the first one gives, and prints. Fewer than 7 rounds have no median to speak
-/// of.
+/// of; the question's bound may allow fewer on a slow machine.
 fn interleave(
     plan: &Plan,
     output: &Output,
@@ -108,9 +114,10 @@ fn interleave(
 ) -> Result {
     let mut bench = Bench::new(&plan.cores, plan.pace.quick)?;
     output.note(&format!("cores {:?}", bench.cores()));
-    round(&mut bench)?; // Warms up.
+    progress::doing("warms up");
+    round(&mut bench)?;
     bench.rounds = Rounds::default();
-    for _ in 0..plan.pace.rounds(2, 9, 7) {
+    for _ in progress::rounds("measures", plan.pace.rounds(2, 9, 7)) {
         round(&mut bench)?;
     }
     finish(&mut bench.rounds);

@@ -1,10 +1,11 @@
 //! What the figures were taken on.
 
 use std::fs;
+use std::process::Command;
 
 use manylane_io::affinity;
 
-pub fn facts() -> Vec<(&'static str, String)> {
+pub fn facts() -> Vec<(String, String)> {
     let read = |file| fs::read_to_string(file).unwrap_or_default();
     let processor = read("/proc/cpuinfo");
     let field = |name: &str| {
@@ -27,14 +28,40 @@ pub fn facts() -> Vec<(&'static str, String)> {
     } else {
         format!("{load}: something else ran, and the figures mean little")
     };
-    vec![
+    let facts = [
         ("Processor", model),
         ("Cores to run on", cores),
         ("Kernel", format!("Linux {}", read("/proc/sys/kernel/osrelease").trim())),
         ("Begun", jiff::Timestamp::now().strftime("%-d %B %Y, %H:%M UTC").to_string()),
         ("Load before it", load),
+        ("Commit", commit()),
         ("Command", std::env::args().collect::<Vec<_>>().join(" ")),
-    ]
+    ];
+    facts.map(|(name, value)| (name.into(), value)).into()
+}
+
+/// The source's commit, by git.
+fn commit() -> String {
+    let git = |arguments: &[&str]| {
+        let ran =
+            Command::new("git").arg("-C").arg(env!("CARGO_MANIFEST_DIR")).args(arguments).output();
+        let ran = ran.ok().filter(|ran| ran.status.success())?;
+        Some(String::from_utf8_lossy(&ran.stdout).trim().to_owned())
+    };
+    // The run itself may be written to a file of the repository.
+    let changed = git(&[
+        "status",
+        "--porcelain",
+        "--untracked-files=no",
+        "--",
+        ":/",
+        ":(top,exclude)testdata/performance*.jsonl",
+    ]);
+    match (git(&["rev-parse", "--short=12", "HEAD"]), changed.as_deref()) {
+        (Some(commit), Some("")) => commit,
+        (Some(commit), _) => format!("{commit}, with changes"),
+        (None, _) => "unknown".into(),
+    }
 }
 
 /// What a machine's own housekeeping may be, by load average.

@@ -4,16 +4,18 @@ mod content;
 pub mod machine;
 mod plot;
 
+pub use plot::short;
+
 use std::fmt::{self, Write};
 
 use crate::figure::Row;
 use content::{MODEL, Section, sections};
-use plot::{Bars, Curve, Of, Role, bars, curves, row, short};
+use plot::{Bars, Curve, Of, Role, bars, curves, row};
 
 pub struct Report<'a> {
     pub rows: &'a [Row],
     /// What they were taken on: name and value.
-    pub machine: &'a [(&'static str, String)],
+    pub machine: &'a [(String, String)],
     pub failures: &'a [String],
     pub quick: bool,
 }
@@ -33,7 +35,7 @@ impl Report<'_> {
         }
         page += "<table class=\"machine\"><tbody>\n";
         for (name, value) in self.machine {
-            let (value, is_code) = (escaped(value), *name == "Command");
+            let (value, is_code) = (escaped(value), name == "Command");
             let value = if is_code { format!("<code>{value}</code>") } else { value };
             writeln!(page, "<tr><th scope=\"row\">{name}</th><td>{value}</td></tr>")?;
         }

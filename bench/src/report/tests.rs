@@ -35,7 +35,8 @@ fn rows() -> Vec<Row> {
 }
 
 fn page(rows: &[Row]) -> String {
-    let machine = [("Processor", "<fast> & \"new\"".into()), ("Command", "compare all".into())];
+    let machine = [("Processor", "<fast> & \"new\""), ("Command", "compare all")];
+    let machine = machine.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let failures = ["compare/x: 1 < 2".into()];
     let report = Report { rows, machine: &machine, failures: &failures, quick: true };
     report.page().expect("it is drawn")

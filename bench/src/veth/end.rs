@@ -7,13 +7,14 @@ use nix::sys::signal::Signal;
 use super::{Plan, child};
 use crate::network::Network;
 use crate::prelude::*;
+use crate::progress;
 
 pub fn measure(plan: &Plan, rounds: &mut Rounds) -> Result {
     let network = Network::with_routes(1, &[])?;
     let Lab { client, server, router } = &network.lab;
     let options = SteadyOptions { per_second: 5000, ..SteadyOptions::to(SERVER_V4) };
     let stream = Steady::start(client, server, options)?;
-    for _ in 0..plan.rounds() {
+    for _ in progress::rounds("kills the accelerator", plan.rounds()) {
         let served = child::start(router, LEASE_MS)?;
         check_that_it_forwards(&served, &stream)?;
         let mark = stream.mark();
@@ -27,7 +28,7 @@ pub fn measure(plan: &Plan, rounds: &mut Rounds) -> Result {
         rounds.push("gap_kill_ms", "ms", Some(silence.as_secs_f64() * 1e3));
         rounds.push("gap_kill_lost", "count", Some(stream.missing(mark..end) as f64));
     }
-    for _ in 0..plan.rounds() {
+    for _ in progress::rounds("stops the accelerator", plan.rounds()) {
         let served = child::start(router, LEASE_MS)?;
         check_that_it_forwards(&served, &stream)?;
         served.signal(Signal::SIGSTOP);

@@ -10,20 +10,21 @@ use nix::sys::signal::Signal;
 use super::{Plan, child};
 use crate::network::{Network, PORTS, meanwhile};
 use crate::prelude::*;
+use crate::progress;
 
 /// Loading, lag and the flap of a default route, by an accelerator of this process.
 pub fn measure(plan: &Plan, routes: &[(IpAddr, u8)], rounds: &mut Rounds) -> Result {
     let mut network = Network::with_routes(1, routes)?;
-    for _ in 0..plan.rounds() {
+    for _ in progress::rounds("copies the table", plan.rounds()) {
         network.stop()?;
         let took = network.accelerate(Options::new(PORTS))?;
         rounds.push("mirror_load_s", "s", Some(took.as_secs_f64()));
     }
-    for _ in 0..plan.rounds() {
+    for _ in progress::rounds("removes the default route", plan.rounds()) {
         flap(&network.lab, rounds)?;
     }
     let source = network.accelerator().expect("it is accelerated");
-    for _ in 0..plan.rounds() {
+    for _ in progress::rounds("follows changes", plan.rounds()) {
         let mut lags = Vec::new();
         let ((), per_second) = while_changing(&network.lab.router, routes, || {
             let begun = Instant::now();
@@ -69,7 +70,7 @@ pub fn churn(plan: &Plan, routes: &[(IpAddr, u8)], core: usize, rounds: &mut Rou
     // The lease outlasts the pauses: the program forwards on, by tables that no longer follow the kernel.
     let served = child::start(&lab.router, 3_600_000)?;
     let _generator = lab.generate(&Flows::ipv4(), 1, core)?;
-    for _ in 0..plan.rounds() {
+    for _ in progress::rounds("forwards during changes", plan.rounds()) {
         for (name, is_paused) in [("churn", false), ("churn_paused", true)] {
             if is_paused {
                 served.signal(Signal::SIGSTOP);
@@ -83,7 +84,8 @@ pub fn churn(plan: &Plan, routes: &[(IpAddr, u8)], core: usize, rounds: &mut Rou
             rounds.push(&format!("{name}_mpps"), "Mpps", Some(mpps));
             rounds.push(&format!("{name}_changes_per_s"), "1/s", Some(per_second));
             // The mirror follows again before the next round.
-            if !served.diff().is_empty() {
+            // A mirror that reads all tables anew does not answer.
+            if !served.try_diff().is_ok_and(|lines| lines.is_empty()) {
                 thread::sleep(CATCH_UP);
             }
         }

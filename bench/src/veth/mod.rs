@@ -39,8 +39,9 @@ use manylane_lab::crossing::prefixes_of;
 use manylane_lab::load::threads_s;
 use manylane_lab::{Lab, Outcome, Pinger, SERVER_V4, ping};
 
-use crate::network::{Network, PORTS, ask};
+use crate::network::{Network, PORTS, ask, is_unavailable};
 use crate::prelude::*;
+use crate::progress;
 
 /// What does `manylane accelerate` gain over the kernel's router, and what happens when it ends?
 #[derive(clap::Args)]
@@ -60,7 +61,35 @@ pub struct Plan {
     lease: u64,
 }
 
+/// The groups, and under which name the bound of each is known: groups of one name share networks.
+const GROUPS: [(&str, &str); 8] = [
+    ("rate", "veth/rate"),
+    ("tcp", "veth/few"),
+    ("latency", "veth/few"),
+    ("idle", "veth/few"),
+    ("gap", "veth/gap"),
+    ("full", "veth/full"),
+    ("mirror", "veth/mirror"),
+    ("churn", "veth/churn"),
+];
+
+/// The bounds of all groups.
+pub fn bounds() -> Vec<&'static str> {
+    bounds_of("")
+}
+
+fn bounds_of(only: &str) -> Vec<&'static str> {
+    let wanted = GROUPS.iter().filter(|(group, _)| group.starts_with(only));
+    let mut bounds: Vec<_> = wanted.map(|(_, bound)| *bound).collect();
+    bounds.dedup();
+    bounds
+}
+
 impl Plan {
+    fn questions(&self) -> Vec<&'static str> {
+        bounds_of(&self.only)
+    }
+
     fn has(&self, groups: &[&str]) -> bool {
         groups.iter().any(|group| group.starts_with(&self.only))
     }
@@ -70,7 +99,7 @@ impl Plan {
     }
 
     fn slice(&self) -> Duration {
-        Duration::from_millis(if self.pace.quick { 200 } else { 1500 })
+        Duration::from_millis(if self.pace.quick { 200 } else { 750 })
     }
 }
 
@@ -78,29 +107,44 @@ pub fn run(plan: &Plan) -> Result {
     if let Some(socket) = &plan.serve {
         return child::serve(socket, plan.lease);
     }
-    let output = plan.pace.output("veth");
-    ask("veth", 2, &output, |cores| measure(plan, &output, cores))
+    if !GROUPS.iter().any(|(group, _)| group.starts_with(&plan.only)) {
+        let groups = GROUPS.map(|(group, _)| group).join(", ");
+        return Err(format!("--only {}: the groups are {groups}", plan.only).into());
+    }
+    progress::promise("veth", progress::bound(&plan.questions()));
+    let output = Output::new("veth", plan.pace.json).named(!plan.only.is_empty());
+    ask("veth", 2, |cores| measure(plan, &output, cores))
 }
 
-fn measure(plan: &Plan, output: &Output, cores: [usize; 2]) -> Result<Rounds> {
+/// Measures group by group, and prints each group's figures at its end. When a group fails, the others are still measured.
+fn measure(plan: &Plan, output: &Output, cores: [usize; 2]) -> Result {
     output.note(&format!(
         "generator and router on core {}, TCP's server on core {}",
         cores[0], cores[1]
     ));
-    let mut rounds = Rounds::default();
-    if plan.has(&["rate"]) {
-        tiers::measure(plan, &[], "", cores, &mut rounds)?;
+    let (mut routes, mut failures) = (None, Vec::new());
+    for bound in plan.questions() {
+        progress::question(bound);
+        let mut rounds = Rounds::default();
+        let measured = match bound {
+            "veth/rate" => tiers::measure(plan, &[], "", cores, &mut rounds),
+            "veth/few" => with_few_routes(plan, cores, &mut rounds),
+            "veth/gap" => end::measure(plan, &mut rounds),
+            _ => {
+                let routes = match &mut routes {
+                    Some(routes) => routes,
+                    none => none.insert(internet(plan)?),
+                };
+                with_full_table(plan, bound, routes, cores, &mut rounds)
+            }
+        };
+        match measured.and_then(|()| rounds.print(output)) {
+            Err(error) if is_unavailable(&error) => return Err(error),
+            Err(error) => failures.push(format!("{bound}: {error}")),
+            Ok(()) => {}
+        }
     }
-    if plan.has(&["tcp", "latency", "idle"]) {
-        with_few_routes(plan, cores, &mut rounds)?;
-    }
-    if plan.has(&["gap"]) {
-        end::measure(plan, &mut rounds)?;
-    }
-    if plan.has(&["full", "mirror", "churn"]) {
-        with_full_table(plan, cores, &mut rounds)?;
-    }
-    Ok(rounds)
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ").into()) }
 }
 
 /// The kernel and the accelerator, and what the names of their figures have for each.
@@ -112,7 +156,7 @@ fn with_few_routes(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Resul
         ("", Network::accelerated(1, &[], Options::new(PORTS))?),
     ];
     if plan.has(&["idle"]) {
-        for _ in 0..plan.rounds() {
+        for _ in progress::rounds("idles", plan.rounds()) {
             rounds.push("idle_percent", "%", Some(idle_percent(plan.slice())?));
         }
     }
@@ -125,24 +169,28 @@ fn with_few_routes(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Resul
     both.into_iter().try_for_each(|(_, network)| network.close())
 }
 
-/// With the Internet's table.
-fn with_full_table(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result {
+/// The Internet's table, as routes.
+fn internet(plan: &Plan) -> Result<Vec<(IpAddr, u8)>> {
     let mut table = plan.table.read()?;
     if plan.table.prefixes.is_none() && plan.pace.quick {
         table.ipv4.truncate(QUICK_TABLE);
         table.ipv6.truncate(QUICK_TABLE / 5);
     }
-    let routes = prefixes_of(&table);
-    if plan.has(&["full"]) {
-        tiers::measure(plan, &routes, "_full", cores, rounds)?;
+    Ok(prefixes_of(&table))
+}
+
+fn with_full_table(
+    plan: &Plan,
+    bound: &str,
+    routes: &[(IpAddr, u8)],
+    cores: [usize; 2],
+    rounds: &mut Rounds,
+) -> Result {
+    match bound {
+        "veth/full" => tiers::measure(plan, routes, "_full", cores, rounds),
+        "veth/mirror" => mirror::measure(plan, routes, rounds),
+        _ => mirror::churn(plan, routes, cores[0], rounds),
     }
-    if plan.has(&["mirror"]) {
-        mirror::measure(plan, &routes, rounds)?;
-    }
-    if plan.has(&["churn"]) {
-        mirror::churn(plan, &routes, cores[0], rounds)?;
-    }
-    Ok(())
 }
 
 /// iperf3, the hosts' offloads at their defaults, with 1 and with 8 connections.
@@ -152,9 +200,10 @@ fn tcp(plan: &Plan, both: &mut Both, cores: [usize; 2], rounds: &mut Rounds) -> 
     }
     let seconds = if plan.pace.quick { 1 } else { 3 };
     let counts = [(1, ""), (8, "_8")];
-    for _ in 0..plan.rounds() {
+    for _ in progress::rounds("transfers by TCP", plan.rounds()) {
         for (connections, suffix) in counts {
             for (router, network) in &*both {
+                progress::tick();
                 let gbps = network.lab.transfer(SERVER_V4, seconds, connections)?.gbps;
                 rounds.push(&format!("tcp{router}_gbps{suffix}"), "Gb/s", Some(gbps));
             }
@@ -169,8 +218,9 @@ fn tcp(plan: &Plan, both: &mut Both, cores: [usize; 2], rounds: &mut Rounds) -> 
 
 fn latency(plan: &Plan, both: &Both, rounds: &mut Rounds) -> Result {
     let count = if plan.pace.quick { 200 } else { 20_000 };
-    for _ in 0..plan.rounds() {
+    for _ in progress::rounds("pings", plan.rounds()) {
         for (router, network) in both {
+            progress::tick();
             let mut times = round_trips(&network.lab, count)?;
             times.sort_by(f64::total_cmp);
             for (name, part) in [("p50", 0.5), ("p99", 0.99)] {

@@ -24,6 +24,7 @@ use manylane_lab::load::{NOBODYS_MAC, rate};
 use super::Plan;
 use crate::network::{Network, PORTS};
 use crate::prelude::*;
+use crate::progress;
 
 /// What forwards, and what it is called in the figures.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -80,7 +81,8 @@ const WITH: [(Sink, &[Contestant]); 3] = [
 ];
 
 /// Over, under, and the sinks with which their ratio is printed.
-const RATIOS: [(Contestant, Contestant, &[Sink]); 4] = [
+const RATIOS: [(Contestant, Contestant, &[Sink]); 5] = [
+    (FIB, KERNEL, &[XDP]),
     (DRIVER, KERNEL, &[XDP, GRO]),
     (DRIVER, FIB, &[XDP, GRO]),
     (WORKERS, KERNEL, &[XDP, GRO, PLAIN]),
@@ -115,7 +117,7 @@ pub fn measure(
         Place::new(accelerated(2, 2)?)?,
     ];
     let flows = if suffix.is_empty() { few() } else { many(routes) };
-    for _ in 0..plan.rounds() {
+    for _ in progress::rounds("forwards", plan.rounds()) {
         for (sink, contestants) in WITH {
             for (kind, flows) in with(sink, &flows) {
                 for &contestant in contestants {
@@ -184,6 +186,7 @@ impl Place {
         core: usize,
         plan: &Plan,
     ) -> Result<f64> {
+        progress::tick();
         self.end_in(sink)?;
         let network = &self.network;
         let router = &network.lab.router;

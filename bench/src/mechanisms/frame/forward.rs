@@ -6,6 +6,10 @@
 //! when the frame has left. Of that memory only the head is touched, which is to their advantage; the frame itself still
 //! comes from the pool, which is not, and costs what `manylane_ns` says.
 //!
+//! `_held`: memory is given back only after 16 turns, up to 1024 packets together, as where a driver reclaims its
+//! transmit ring when it is full: here a list of 128 is too short. In these rows `manylane`, too, takes a frame more for
+//! each packet, from a second pool, so that all rows differ in the scheme alone.
+//!
 //! | figure                                | what                                                      |
 //! |---------------------------------------|-----------------------------------------------------------|
 //! | `forward_*_ns_64`, `_1514`            | a frame, as fast as it goes                               |
@@ -13,15 +17,17 @@
 //! | `forward_*_latency_ns_64_p50`, ...    | from due to transmitted, at 80 % of what was just measured |
 //! | `*_overruns_ring256`, `_ring1024`     | frames in a million that find no descriptor: bursts of 2048 |
 //! |                                       | at 25 Gbit/s, once in a millisecond; without a name, manylane |
-//! | `forward_gain_64`, `_1514`            | `before` over `manylane`, by CPU time                     |
+//! | `forward_*_held_ns`, `_held_cpu_ns`, `*_overruns_held_ring256` | these three with 64 bytes, `_held` |
+//! | `forward_gain_64`, `_1514`, `_held`   | `before_best` over `manylane`, by CPU time; with the prefixes of `mod.rs` |
+//! | `list_forward_gain_held`              | `hotlist128` over `hotlist1024`                           |
 //! | `allocator_calls_per_frame`           | by the worker's thread, over 10 million frames            |
 //! | `allocator_calls_per_frame_odd`       | the same where every fourth frame is an odd one (`odd.rs`) |
 
-use super::FRAMES;
 use super::odd::Odd;
-use super::scheme::Scheme;
+use super::scheme::{Allocated, FILLED, Manylane, Scheme};
+use super::{FRAMES, RATIOS, push_best};
 use crate::baseline::calls::calls;
-use crate::baseline::frame::{Glibc, Packets};
+use crate::baseline::frame::{Glibc, Mimalloc, Packets, Snmalloc};
 use crate::histogram::{self, Snapshot};
 use crate::prelude::*;
 use crate::router::{self, Ground, Place};
@@ -29,7 +35,9 @@ use manylane_lab::device::{ARRIVED, LOST, targets, write_ipv4};
 
 /// Frames without fragments that Ethernet has: the smallest and the largest.
 const LENGTHS: [usize; 2] = [64, 1514];
-const SCHEMES: usize = 4;
+const SCHEMES: usize = 6;
+/// After how many turns memory is given back in `_held` rows.
+const HELD: u32 = 16;
 const RINGS: [u64; 2] = [256, 1024];
 const COUNTED: u64 = 10_000_000;
 const COUNTED_QUICK: u64 = 200_000;
@@ -51,6 +59,8 @@ struct Lane {
     lane: router::Lane,
     switch: Switch,
     device: CounterReader,
+    /// After how many of them memory is given back.
+    turns: WordsMut<u32>,
     latencies: [CounterReader; 2],
 }
 
@@ -59,13 +69,16 @@ impl Forwarding {
         let prefixes = Prefixes::synthetic();
         let ground = Ground::with_table(SCHEMES, FRAMES, &prefixes)?;
         let frames = Arc::new(Frames::new(&prefixes));
-        let lane = |name, scheme| Lane::new(name, &ground, &frames, scheme).map(Mutex::new);
+        let at = (&ground, &frames);
         let lanes = vec![
-            lane("before", Some(Packets::before()))?,
-            lane("hotlist128", Some(Packets::hot_list(128)))?,
-            lane("hotlist1024", Some(Packets::hot_list(1024)))?,
-            lane(MANYLANE, None)?,
+            Lane::new("before", at, Allocated::new(Packets::<Glibc>::before()))?,
+            Lane::new("snmalloc", at, Allocated::new(Packets::<Snmalloc>::before()))?,
+            Lane::new("mimalloc", at, Allocated::new(Packets::<Mimalloc>::before()))?,
+            Lane::new("hotlist128", at, Allocated::new(Packets::<Snmalloc>::fix(128)))?,
+            Lane::new("hotlist1024", at, Allocated::new(Packets::<Snmalloc>::fix(1024)))?,
+            Lane::new(MANYLANE, at, Manylane::<FILLED>::new(&ground.depot))?,
         ];
+        let lanes = lanes.into_iter().map(Mutex::new).collect();
         let odd = Mutex::new(Odd::new()?);
         let counted = if quick { COUNTED_QUICK } else { COUNTED };
         Ok(Forwarding { lanes, odd, counted, _ground: ground })
@@ -73,16 +86,27 @@ impl Forwarding {
 
     pub fn round(&mut self, bench: &mut Bench) -> Result {
         for (length, bytes) in LENGTHS.into_iter().enumerate() {
+            let end = format!("_{bytes}");
             for lane in &self.lanes {
-                capacity_and_latency(bench, lane, length, bytes)?;
+                let ns = capacity(bench, lane, length, ["", &end])?;
+                latency(bench, lane, length, &end, ns)?;
             }
+            push_best(bench, "forward_", &format!("_cpu_ns{end}"));
         }
         for ring in RINGS {
             for lane in &self.lanes {
-                overruns(bench, lane, ring)?;
+                overruns(bench, lane, "", ring)?;
             }
         }
-        let manylane = self.lanes.last().expect("there are four");
+        for lane in &self.lanes {
+            lock(lane).turns.publish(0, HELD);
+            capacity(bench, lane, 0, ["_held", ""])?;
+            overruns(bench, lane, "held_", RINGS[0])?;
+            lock(lane).turns.publish(0, 1);
+            lock(lane).lane.turn(); // Gives back what is held.
+        }
+        push_best(bench, "forward_", "_held_cpu_ns");
+        let manylane = self.lanes.last().expect("it is the last of them");
         lock(manylane).switch.set(Arrival::Always, 0);
         let calls = calls_per_frame(bench, manylane, self.counted, |lane| lane.lane.turn())?;
         bench.push("allocator_calls_per_frame", "calls", calls);
@@ -92,22 +116,26 @@ impl Forwarding {
     }
 
     pub fn ratios(rounds: &mut Rounds) {
-        for bytes in LENGTHS {
-            for (name, under) in [("hotlist_forward", "hotlist1024"), ("forward", "manylane")] {
-                let [over, under] =
-                    ["before", under].map(|of| format!("forward_{of}_cpu_ns_{bytes}"));
-                rounds.ratio(&format!("{name}_gain_{bytes}"), &over, &under);
+        let lengths = LENGTHS.map(|bytes| (format!("_{bytes}"), format!("_cpu_ns_{bytes}")));
+        let held = [("_held".to_owned(), "_held_cpu_ns".to_owned())];
+        for (end, rest) in lengths.into_iter().chain(held) {
+            for [prefix, over, under] in RATIOS {
+                let [over, under] = [over, under].map(|of| format!("forward_{of}{rest}"));
+                rounds.ratio(&format!("{prefix}forward_gain{end}"), &over, &under);
             }
         }
+        let [over, under] = [128, 1024].map(|len| format!("forward_hotlist{len}_held_cpu_ns"));
+        rounds.ratio("list_forward_gain_held", &over, &under);
     }
 }
 
-fn capacity_and_latency(
+/// As fast as it goes; the figures' names have these ends before and after `ns`.
+fn capacity(
     bench: &mut Bench,
     lane: &Mutex<Lane>,
     length: usize,
-    bytes: usize,
-) -> Result {
+    [before_ns, after_ns]: [&str; 2],
+) -> Result<Option<f64>> {
     let name = lock(lane).name;
     lock(lane).switch.set(Arrival::Always, length);
     let before = lock(lane).lane.counts();
@@ -120,9 +148,21 @@ fn capacity_and_latency(
         return Err(format!("{name}: not every frame was forwarded").into());
     }
     let ns = measured.map(|(ns, _)| ns);
-    bench.ns(&format!("forward_{name}_ns_{bytes}"), ns);
-    bench.ns(&format!("forward_{name}_cpu_ns_{bytes}"), measured.map(|(_, cpu_ns)| cpu_ns));
+    bench.ns(&format!("forward_{name}{before_ns}_ns{after_ns}"), ns);
+    let cpu_ns = measured.map(|(_, cpu_ns)| cpu_ns);
+    bench.ns(&format!("forward_{name}{before_ns}_cpu_ns{after_ns}"), cpu_ns);
+    Ok(ns)
+}
 
+/// At a part of the capacity of a frame each `ns`.
+fn latency(
+    bench: &mut Bench,
+    lane: &Mutex<Lane>,
+    length: usize,
+    end: &str,
+    ns: Option<f64>,
+) -> Result {
+    let name = lock(lane).name;
     let mut latency = None;
     if let Some(ns) = ns {
         lock(lane).switch.set(Arrival::Every((ns * 1000.0 / LOAD) as u64), length);
@@ -133,7 +173,7 @@ fn capacity_and_latency(
     }
     for (part_name, part) in [("p50", 0.5), ("p99", 0.99)] {
         let value = latency.as_ref().and_then(|(after, before)| after.quantile_since(before, part));
-        bench.ns(&format!("forward_{name}_latency_ns_{bytes}_{part_name}"), value);
+        bench.ns(&format!("forward_{name}_latency_ns{end}_{part_name}"), value);
     }
     Ok(())
 }
@@ -146,7 +186,7 @@ fn one_by_one(bench: &mut Bench, lane: &Mutex<Lane>) -> Result<Option<Slice>> {
     })
 }
 
-fn overruns(bench: &mut Bench, lane: &Mutex<Lane>, ring: u64) -> Result {
+fn overruns(bench: &mut Bench, lane: &Mutex<Lane>, held: &str, ring: u64) -> Result {
     lock(lane).switch.set(Arrival::Bursts(ring), 0);
     let device = lock(lane).device.clone();
     let counts = || [ARRIVED, LOST].map(|count| device.load(count));
@@ -159,7 +199,7 @@ fn overruns(bench: &mut Bench, lane: &Mutex<Lane>, ring: u64) -> Result {
         name => format!("{name}_"),
     };
     let value = slice.map(|_| overruns / arrived * 1e6);
-    bench.push(&format!("{prefix}overruns_ring{ring}"), "ppm", value);
+    bench.push(&format!("{prefix}overruns_{held}ring{ring}"), "ppm", value);
     Ok(())
 }
 
@@ -195,11 +235,10 @@ fn calls_per_frame<L: Send>(
 }
 
 impl Lane {
-    fn new(
+    fn new<S: Scheme<Batch: Send> + Send + 'static>(
         name: &'static str,
-        ground: &Ground,
-        frames: &Arc<Frames>,
-        mut scheme: Option<Packets<Glibc>>,
+        (ground, frames): (&Ground, &Arc<Frames>),
+        mut scheme: S,
     ) -> Result<Lane> {
         let switch = Switch::default();
         let (frames, mut next) = (frames.clone(), 0);
@@ -208,13 +247,23 @@ impl Lane {
                 frames.write(pool.region(), batch, &mut next, run);
             });
         let counters = device.counters();
-        let mut memory = Packets::<Glibc>::batch();
+        let mut turns = WordsMut::zeroed(1);
+        turns.publish(0, 1);
+        let (until, is_own) = (turns.reader(), name == MANYLANE);
+        let mut memory: Vec<S::Batch> = (0..HELD).map(|_| S::batch()).collect();
+        let mut held = 0;
         let source = move |pool: &mut Pool, batch: &mut Batch, now_ns| {
             device.receive(pool, batch, now_ns);
-            if let Some(scheme) = &mut scheme {
-                // The frames of the last turn have left: their memory is free, and new frames need some.
-                scheme.give_back_all(&mut memory);
-                scheme.take_into(&mut memory, batch.len());
+            let turns = until.load(0) as usize;
+            // The frames of the last turns have left: their memory is free, and new frames need some.
+            if held >= turns {
+                memory[..held].iter_mut().for_each(|batch| scheme.give_back_all(batch));
+                held = 0;
+            }
+            // The product's own frame is enough, but where the others hold memory longer.
+            if !(batch.is_empty() || is_own && turns == 1) {
+                scheme.take_into(&mut memory[held], batch.len());
+                held += 1;
             }
             Next::More
         };
@@ -223,7 +272,7 @@ impl Lane {
         let source: Source = Box::new(source);
         let lane = ground.lane(Place::new(0, [source], [first, second])?)?;
         let latencies = [first_late, second_late];
-        Ok(Lane { name, lane, switch, device: counters, latencies })
+        Ok(Lane { name, lane, switch, device: counters, turns, latencies })
     }
 }
 

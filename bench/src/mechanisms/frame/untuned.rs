@@ -8,6 +8,7 @@ use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use super::scheme::Allocated;
 use super::{ROWS, SLICE, Way};
 use crate::baseline::frame::{Glibc, Packets};
 use crate::mechanisms::Plan;
@@ -61,7 +62,8 @@ pub fn serve(plan: &Plan) -> Result {
     for line in io::stdin().lines() {
         let row = line?.parse().ok().and_then(|number: usize| ROWS.get(number));
         let row = row.ok_or("rows are in the order of their numbers")?;
-        let figures = Packets::<Glibc>::before.measure(&mut bench, row)?;
+        let way = || Allocated::new(Packets::<Glibc>::before());
+        let figures = way.measure(&mut bench, row)?;
         let [one, cross] = figures.map(|ns| ns.map_or("-".into(), |ns| ns.to_string()));
         println!("{one} {cross}");
     }

@@ -19,6 +19,27 @@ pub const EXTENT: usize = 4;
 /// One frame in this number has its lateness counted, so that this costs next to nothing.
 const SAMPLED: u64 = 8;
 
+/// Extra work for each frame, in steps.
+#[derive(Clone, Copy)]
+pub struct Extra {
+    /// By what stands for the device, before the worker that receives has the frame.
+    pub received: u32,
+    /// By the sink, on the worker that forwards.
+    pub forwarded: u32,
+}
+
+impl Extra {
+    /// Both in the one word that a switch has for work.
+    pub fn into_word(self) -> u64 {
+        u64::from(self.received) << 32 | u64::from(self.forwarded)
+    }
+
+    pub fn of(switch: &Reading) -> Extra {
+        let word = switch.work();
+        Extra { received: (word >> 32) as u32, forwarded: word as u32 }
+    }
+}
+
 /// What a sink counts, for other threads.
 #[derive(Clone)]
 pub struct SinkReader {
@@ -35,7 +56,7 @@ pub fn sink(mut order: Order, switch: Reading, clock: Clock) -> (Sink, SinkReade
     let reader = SinkReader { counters: counters.reader(), late: late.reader() };
     let mut state = 1;
     let sink = move |region: &Region, frames: &[Frame]| {
-        let (now_ns, steps) = (clock.now_ns(), switch.work());
+        let (now_ns, steps) = (clock.now_ns(), Extra::of(&switch).forwarded);
         let region = region.view();
         for frame in frames {
             let stamp = Stamp::of(region.bytes(frame));
@@ -46,7 +67,7 @@ pub fn sink(mut order: Order, switch: Reading, clock: Clock) -> (Sink, SinkReade
                 late.add(histogram::bucket(now_ns.saturating_sub(stamp.due_ns)), 1);
             }
             if steps > 0 {
-                state = work(state ^ stamp.place, steps);
+                state = work(state ^ stamp.place, steps.into());
             }
         }
         black_box(state);

@@ -1,6 +1,7 @@
 //! What comes, and what each frame says of itself.
 
 use super::order::BUCKETS;
+use super::sink::{Extra, work};
 use crate::prelude::*;
 use manylane_lab::device::{RING, targets, write_ipv4};
 
@@ -57,10 +58,12 @@ pub fn device(
     switch: Reading,
     traffic: Arc<Traffic>,
 ) -> Device<impl FnMut(&Pool, &mut [Frame], Run) + Send + 'static> {
-    let mut made = 0_u64;
+    let (mut made, mut state) = (0_u64, 1);
+    let extra = switch.clone();
     let write = move |pool: &Pool, frames: &mut [Frame], run: Run| {
         let targets = &traffic.mixes[run.mix];
         let mut due_ps = run.due_ps;
+        let steps = Extra::of(&extra).received;
         for bytes in pool.region().view().land(frames, FRAME_LEN as u16) {
             let target = &targets[made as usize % TARGETS];
             made += 1;
@@ -70,7 +73,11 @@ pub fn device(
             bytes[DUE..DUE + 8].copy_from_slice(&(due_ps / 1000).to_ne_bytes());
             bytes[BUCKET] = target.bucket;
             due_ps += run.gap_ps;
+            if steps > 0 {
+                state = work(state ^ made, steps.into());
+            }
         }
+        black_box(state);
     };
     Device::new(switch, RING, write).leaving_reserve()
 }

@@ -32,6 +32,7 @@ use manylane_net::wire::ethernet::Mac;
 use crate::mechanisms::Plan;
 use crate::network::{Network, ask, meanwhile};
 use crate::prelude::*;
+use crate::progress;
 use crate::tcp::options;
 
 const FLOWS: u16 = 1 << 14;
@@ -40,12 +41,12 @@ const SHARES: [usize; 6] = [16, 40, 64, 90, 115, 140];
 const MOVES: Duration = Duration::from_millis(10);
 
 pub fn run(plan: &Plan, output: &Output) -> Result {
-    ask("compare handoff --veth", 2, output, |cores| {
+    ask("compare handoff --veth", 2, |cores| {
         output.note(&format!("forwarding on core {}, generator on core {}", cores[0], cores[1]));
         let mut rounds = Rounds::default();
         frames(plan, cores, &mut rounds)?;
         tcp(plan, cores, &mut rounds)?;
-        Ok(rounds)
+        rounds.print(output)
     })
 }
 
@@ -58,6 +59,7 @@ fn frames(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result {
     // Behind the router; no host has it.
     let to = NOBODY[0][0];
     let forwarded = |Network { lab, .. }: &Network| -> Result<f64> {
+        progress::tick();
         let _generator = lab.generate(&Flows::to(to), FLOWS, cores[1])?;
         let (frames, elapsed) = rate(slice, || lab.received())?;
         Ok(frames / elapsed / 1e6)
@@ -83,7 +85,7 @@ fn frames(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result {
         let rate = forwarded(&manylane)?;
         best = if rate > best.1 { (buckets, rate) } else { best };
     }
-    for _ in 0..count(plan) {
+    for _ in progress::rounds("forwards frames", count(plan)) {
         let ways = [("rps", Kernel::Rps(mask.0)), ("threaded", Kernel::Threaded(cores[0]))];
         for (name, way) in ways {
             steer(&kernel.lab, way)?;
@@ -162,7 +164,7 @@ fn tcp(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result {
     network.serve_tcp(cores, &[SERVER_V4])?;
     let source = network.daemon().expect("it runs the daemon");
     let seconds = if plan.pace.quick { 1 } else { 3 };
-    for _ in 0..count(plan) {
+    for _ in progress::rounds("transfers by TCP", count(plan)) {
         for connections in [1, 8] {
             for (moves, end) in [(false, "still"), (true, "moving")] {
                 let name = format!("veth_tcp_{connections}_{end}");

@@ -1,4 +1,5 @@
-//! What the count, and where it lies, are of the whole: many flows to one destination, by two threads.
+//! What the count, and where it lies, are of a frame sent and received, in a loop of the bench and not in the product's
+//! worker: many flows to one destination, by two threads.
 //!
 //! After the source's case (memcached and its clients on one machine, all by one route): each thread
 //! sends to the other and receives from it. To send, it takes frames from its pool, writes 64 bytes into
@@ -9,8 +10,8 @@
 //!
 //! | figure             | the count                         | and the facts                              |
 //! |--------------------|-----------------------------------|--------------------------------------------|
-//! | `e2e_cas_shared_ns`| increment unless zero, in a loop  | on its line, as in the kernel's `dst_entry` |
-//! | `e2e_cas_split_ns` | as `e2e_cas_shared_ns`            | on lines of their own                      |
+//! | `e2e_cas_shared_ns`| increment unless zero, in a loop  | two on its line, two before it (`layout.rs`) |
+//! | `e2e_cas_split_ns` | as `e2e_cas_shared_ns`            | before it, and behind it                   |
 //! | `e2e_rcuref_ns`    | `RcuRef`: the product's `DstRef`  | on lines of their own                      |
 //! | `e2e_guard_ns`     | none: the receiver looks up again | on lines of their own                      |
 //!
@@ -21,15 +22,13 @@
 //! Of each of the first three, the reference is to a dst of the same four words, which a lookup finds by
 //! the same index.
 
-use std::array;
-
 use manylane_net::fib::{
     Ipv4Fib, Ipv4Prefix, Ipv4Sizes, Ipv4Tables, Ipv4Writer, Limits, NextHop as Mark,
 };
 use manylane_net::nexthop::NextHopsMut;
 use manylane_net::nexthop::dst::{DstRef, Dsts, DstsMut, Facts, Flags};
 
-use super::{Fields, OneLine, TwoLines};
+use super::layout::{Route, Shared, Split, read};
 use crate::baseline::refcount::CasRef;
 use crate::prelude::*;
 use manylane_lab::device::write_same;
@@ -38,14 +37,16 @@ const FLOWS: u16 = 4096;
 /// Frames on their way between two threads at most.
 const RING: usize = 512;
 const MTU: u32 = 1500;
+/// What the first word of a rebuilt dst says: its port, and its MTU above.
+const FACTS: u64 = 1 | (MTU as u64) << 32;
 
 /// What both threads of every row read.
 pub struct EndToEnd {
     depot: Depot,
     fib: Ipv4Fib,
     domain: Domain,
-    shared: Vec<OneLine<CasRef>>,
-    split: Vec<TwoLines<CasRef>>,
+    shared: Vec<Shared<CasRef>>,
+    split: Vec<Split<CasRef>>,
     product: Dsts,
     _writers: (Ipv4Writer, DstsMut),
 }
@@ -66,31 +67,24 @@ impl EndToEnd {
         let (port, flags) = (PortId(1), Flags::default());
         let facts = Facts { next_hop: hop, neighbour: Some(1), port, mtu: MTU, flags };
         dsts.publish(&facts)?;
-        let facts = |id| [id, 1 | u64::from(MTU) << 32, 2, 0].map(AtomicU64::new);
-        let one = |id| OneLine(facts(id), CasRef::new(1));
-        let two = |id| (CacheAligned(facts(id)), CacheAligned(CasRef::new(1)));
+        let mut shared: Vec<_> = (0..16).map(|_| Shared::new(CasRef::new(1))).collect();
+        let mut split: Vec<_> = (0..16).map(|_| Split::new(CasRef::new(1))).collect();
+        shared.iter_mut().for_each(|route| route.set_first(FACTS));
+        split.iter_mut().for_each(|route| route.set_first(FACTS));
         Ok(EndToEnd {
             depot: Depot::new(region, 8).expect("the region is new"),
             fib: ipv4.reader(),
             domain,
-            shared: (0..16).map(one).collect(),
-            split: (0..16).map(two).collect(),
+            shared,
+            split,
             product: dsts.reader(),
             _writers: (ipv4, dsts),
         })
     }
 
     pub fn round(&self, bench: &mut Bench) -> Result {
-        let shared = |id: u32| {
-            let OneLine(facts, count) = &self.shared[id as usize];
-            (facts, count)
-        };
-        let split = |id: u32| {
-            let (facts, count) = &self.split[id as usize];
-            (&**facts, &**count)
-        };
-        self.row(bench, "cas_shared", &Looping(shared))?;
-        self.row(bench, "cas_split", &Looping(split))?;
+        self.row(bench, "cas_shared", &Looping(&self.shared))?;
+        self.row(bench, "cas_split", &Looping(&self.split))?;
         self.row(bench, "rcuref", &Counted(&self.product))?;
         self.row(bench, "guard", &Uncounted(&self.product))
     }
@@ -164,34 +158,36 @@ impl Keep for Uncounted<'_> {
     fn put(&self, _: Guard<'_>, (): ()) {}
 }
 
-/// The facts are loaded as the product loads them.
-#[inline(always)]
-fn load(facts: &Fields) -> [u64; 4] {
-    array::from_fn(|word| facts[word].load(Ordering::Relaxed)) // Relaxed: they do not change.
+/// Of dsts by next-hop id, as many as the product's table has, with a count that is a loop.
+struct Looping<'a, R>(&'a [R]);
+
+impl<R: Route<CasRef>> Looping<'_, R> {
+    /// Port and MTU, after all that a packet reads of a dst.
+    #[inline(always)]
+    fn facts(&self, id: u32) -> (PortId, u32) {
+        let word = read(self.0[id as usize].fields());
+        (PortId(word as u16), (word >> 32) as u32)
+    }
 }
 
-/// Of dsts by next-hop id, as many as the product's table has, with a count that is a loop: the parts of one.
-struct Looping<F>(F);
-
-impl<'a, F: Fn(u32) -> (&'a Fields, &'a CasRef) + Sync> Keep for Looping<F> {
+impl<R: Route<CasRef>> Keep for Looping<'_, R> {
     type Held = u32;
 
     #[inline(always)]
     fn hold(&self, _: Guard<'_>, id: Index<'_, Mark>) -> (u32, u32) {
-        let (facts, count) = (self.0)(id.raw());
-        let mtu = (load(facts)[1] >> 32) as u32;
-        assert!(count.get(), "the table keeps a reference");
+        let (_, mtu) = self.facts(id.raw());
+        assert!(self.0[id.raw() as usize].count().get(), "the table keeps a reference");
         (mtu, id.raw())
     }
 
     #[inline(always)]
     fn read(&self, _: Guard<'_>, &held: &u32, _: impl FnOnce() -> u32) -> PortId {
-        PortId(load((self.0)(held).0)[1] as u16)
+        self.facts(held).0
     }
 
     #[inline(always)]
     fn put(&self, _: Guard<'_>, held: u32) {
-        assert!(!(self.0)(held).1.put(), "the table keeps a reference");
+        assert!(!self.0[held as usize].count().put(), "the table keeps a reference");
     }
 }
 

@@ -3,9 +3,13 @@
 use super::contestant::{ALL, PORTS, Sockets};
 use crate::prelude::*;
 
-/// What the cases took, in microseconds: opening and binding in three ways, rebinding, closing.
-#[derive(Default)]
-pub struct Took([Vec<f64>; 5]);
+/// What the cases took.
+pub struct Took {
+    /// In microseconds: opening and binding in three ways, rebinding, closing.
+    cases: [Vec<f64>; 5],
+    /// The part of all that time in which this thread could run and had no core.
+    pub run_delay: f64,
+}
 
 const CASES: [&str; 5] = ["bind1_us", "bind2_us", "bind3_us", "rebind_us", "close_us"];
 
@@ -14,9 +18,9 @@ impl Took {
     pub fn measure<S: Sockets>(sockets: &mut S, count: usize, most: Duration) -> Result<Took> {
         // As the source has them: the same protocol, of all devices; bound to a device; made with protocol 0.
         let cases = [(ALL, None), (ALL, Some(PORTS[0])), (0, Some(PORTS[0]))];
-        let Took([one, two, three, mut rebind, mut close]) = Took::default();
-        let mut bind = [one, two, three];
-        let begin = Instant::now();
+        let mut bind = <[Vec<f64>; 3]>::default();
+        let (mut rebind, mut close) = (Vec::new(), Vec::new());
+        let (begin, delayed) = (Instant::now(), run_delay()?);
         while rebind.len() < count && (begin.elapsed() < most || rebind.is_empty()) {
             for ((protocol, port), bind) in cases.into_iter().zip(&mut bind) {
                 let start = Instant::now();
@@ -33,9 +37,20 @@ impl Took {
                 close.push(microseconds(start));
             }
         }
+        let delayed = run_delay()?.saturating_sub(delayed);
+        let run_delay = delayed.as_secs_f64() / begin.elapsed().as_secs_f64();
         let [one, two, three] = bind;
-        Ok(Took([one, two, three, rebind, close]))
+        Ok(Took { cases: [one, two, three, rebind, close], run_delay })
     }
+}
+
+/// How long this thread was ready to run and did not so far, by the kernel's account (proc(5), `schedstat`).
+fn run_delay() -> Result<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    let ns = text.split_whitespace().nth(1).and_then(|ns| ns.parse().ok());
+    let ns =
+        ns.ok_or_else(|| format!("/proc/thread-self/schedstat: no second number in {text:?}"))?;
+    Ok(Duration::from_nanos(ns))
 }
 
 fn microseconds(start: Instant) -> f64 {
@@ -48,7 +63,7 @@ pub struct Latencies(Vec<(String, Vec<Vec<f64>>)>);
 impl Latencies {
     /// Adds a round: its figures are called `prefix`, the case, `suffix`.
     pub fn push(&mut self, prefix: &str, suffix: &str, took: Took) {
-        for (case, mut values) in CASES.into_iter().zip(took.0) {
+        for (case, mut values) in CASES.into_iter().zip(took.cases) {
             values.sort_by(f64::total_cmp);
             let name = format!("{prefix}{case}{suffix}");
             match self.0.iter_mut().find(|row| row.0 == name) {

@@ -1,4 +1,4 @@
-//! The workers beside which sockets are opened: two of the product's, each on a core of its own, between memory ports.
+//! The worker beside which sockets are opened: one of the product's, between memory ports.
 
 use std::thread::JoinHandle;
 
@@ -10,7 +10,7 @@ use crate::router::{self, Ground, Lane, Place, no_sinks};
 use manylane_lab::device::RING;
 
 /// As many as run, and one that the bench turns itself.
-const WORKERS: usize = 3;
+const WORKERS: usize = 2;
 const FRAMES: u32 = 8192;
 /// How often an idle worker looks whether it has work.
 const IDLE_NS: u64 = 10_000_000;
@@ -58,7 +58,7 @@ pub fn cost<C: Taps>(
     Ok(ns_of(&slice))
 }
 
-/// Two workers, running.
+/// Workers, running, each on a core.
 pub struct Load {
     switch: Switch,
     phase: WordsMut<u32>,
@@ -92,7 +92,7 @@ impl Load {
         Ok(load)
     }
 
-    /// From now on packets arrive so; returns when both workers receive them, or no more.
+    /// From now on packets arrive so; returns when all workers receive them, or no more.
     pub fn set(&mut self, arrival: Arrival) {
         self.switch.set(arrival, 0);
         let counts = || -> Vec<u64> { self.stats.iter().map(received).collect() };
@@ -109,7 +109,7 @@ impl Load {
         }
     }
 
-    /// Million frames a second, of both, while `meanwhile` runs.
+    /// Million frames a second, of all, while `meanwhile` runs.
     pub fn rate<T>(&self, meanwhile: impl FnOnce() -> Result<T>) -> Result<(f64, T)> {
         let count = || -> u64 { self.stats.iter().map(received).sum() };
         let (before, begin) = (count(), Instant::now());

@@ -9,8 +9,8 @@
 //! | `before_` | hooks in a list, which workers walk; to bind is to unregister, to wait, to register      |
 //! | `source_` | as `before_`, with the source's fix: where nothing changes, or nothing is there, nothing is done |
 //!
-//! `baseline/hook.rs` has the last two. Their workers are the product's, between memory ports: packets of 64
-//! bytes to one destination, numbered. Both designs wait for the grace periods that these workers end with each turn.
+//! `baseline/hook.rs` has the last two. Their worker is the product's, between memory ports: packets of 64
+//! bytes to one destination, numbered. Both designs wait for the grace periods that this worker ends with each turn.
 //!
 //! | figure                                | what                                                             |
 //! |---------------------------------------|------------------------------------------------------------------|
@@ -19,22 +19,26 @@
 //! | `<prefix>bind3_us`                    | open with protocol 0, bind to a device (case 3)                   |
 //! | `<prefix>rebind_us`                   | from there to another device                                      |
 //! | `<prefix>close_us`                    | close, of all cases                                               |
-//! | `..._load`                            | the same beside two workers that forward as fast as they can; without: workers sleep |
+//! | `..._load`                            | the same beside a worker that forwards as fast as it can; without: the worker sleeps |
+//! | `..._load_shared`                     | the same on that worker's core       |
+//! | `<prefix>run_delay`, and so on        | part of the time of all cases in which the thread that opens could run and had no core: the scheduler's part of the waiting, at least |
 //! | `..._p99`                             | what one of a hundred exceeds; `runs` is how often it was done    |
-//! | `<prefix>gain_bind1`, ...             | `before_bind1_us` over its own; `<prefix>kernel_over_bind2`: the kernel's case 2 over it |
-//! | `<prefix>forward_mpps`                | what the two workers forward                                      |
+//! | `<prefix>gain_bind1`, ... `_close`    | `before_bind1_us` over its own; `<prefix>kernel_over_bind2`: the kernel's case 2 over it |
+//! | `gain_over_fix_bind1`, ... `_close`   | the time of the source's fix, `source_`, over manylane's: below 1 the fix is faster |
+//! | `<prefix>forward_mpps`                | what the worker forwards                                          |
 //! | `<prefix>forward_opening_mpps`        | while a socket is opened, bound and closed every millisecond, where that can be done |
 //! | `<prefix>opens_per_s`                 | how often it was                                                  |
-//! | `<prefix>forward_slowdown`            | the first over the second                                         |
+//! | `<prefix>forward_slowdown`            | the first over the second; `..._shared`: while that is done on the worker's core |
 //! | `forward_ns`                          | a frame, of one worker that looks at no sockets                   |
 //! | `<prefix>cost_idle_ns`                | what a frame costs more where it looks at sockets and finds none |
 //! | `<prefix>cost_<n>_<which>_ns`         | with `n` sockets, whose filters let pass `none`, `some` (one of 16), `all`; 128 bytes of each are copied |
 //! | `<prefix>capture_snap128_mpps`, `..._gbps` | written to a file without loss, of packets of 1514 bytes; `full`: whole ones. One worker, the reader on the other core; the highest of some rates. `source_` copies each into a buffer of a ring |
 //!
 //! What the kernel's cases take is its grace periods, up to 50 ms: they are done for a bounded time, and `runs`
-//! says how often. Its workers are in user space, so that its own receiving is idle also under `_load`.
+//! says how often. The worker is in user space, so that the kernel's own receiving is idle also under `_load`.
 //!
-//! The thread that opens has no core of its own: under `_load` it shares one with a worker, as control threads do.
+//! The thread that opens runs on the second core, which no worker saturates: the product leaves one core to control
+//! unless told otherwise. Where it shares the worker's, the name says so.
 //!
 //! Needs two cores with nothing else on them.
 
@@ -75,7 +79,7 @@ pub fn run(plan: &Plan, output: &Output) -> Result {
     };
     let extent = match plan.pace.quick {
         true => extent(20, 100, 50, 20, 2),
-        false => extent(300, 2000, 400, 200, 8),
+        false => extent(300, 600, 250, 150, 6),
     };
     // A thread of its own enters the kernel's namespace, and leaves it by its end.
     on_its_own_thread(|| measure(plan, &extent, output))
@@ -89,9 +93,9 @@ fn measure(plan: &Plan, extent: &Extent, output: &Output) -> Result {
     // A thread that sleeps between two looks at a grace period is not to sleep for the usual 50 us longer.
     nix::sys::prctl::set_timerslack(1)?;
     let cores = Bench::new(&plan.cores, plan.pace.quick)?.cores().to_vec();
-    let mut before = Stand::new(&cores, Rebuilt::before)?;
-    let mut source = Stand::new(&cores, Rebuilt::source)?;
-    let mut own = Stand::new(&cores, Own::new)?;
+    let mut before = Stand::new(&cores[..1], Rebuilt::before)?;
+    let mut source = Stand::new(&cores[..1], Rebuilt::source)?;
+    let mut own = Stand::new(&cores[..1], Own::new)?;
     // For workers that start and end.
     let ground = load::ground()?;
     let mut latencies = Latencies::default();
@@ -101,25 +105,32 @@ fn measure(plan: &Plan, extent: &Extent, output: &Output) -> Result {
         let mut warming = Latencies::default();
         let latencies = if is_warm { &mut latencies } else { &mut warming };
         is_warm = true;
-        for (arrival, end) in [(Arrival::Off, ""), (Arrival::Always, "_load")] {
-            let mut push = |prefix: &str, took| latencies.push(prefix, end, took);
+        for (arrival, core, end) in SCENES {
+            affinity::pin(cores[core])?;
+            let mut push = |prefix: &str, took: Took| {
+                bench.push(&format!("{prefix}run_delay{end}"), "part", Some(took.run_delay));
+                latencies.push(prefix, end, took);
+            };
             if let Some(kernel) = &mut kernel {
-                before.load.set(arrival); // Any workers serve as the load.
+                before.load.set(arrival); // Any worker serves as the load.
                 push(kernel.prefix(), extent.cases(kernel)?);
                 before.load.set(Arrival::Off);
             }
             push(before.contestant.prefix(), before.cases(arrival, extent)?);
             push(source.contestant.prefix(), source.cases(arrival, extent)?);
             push(own.contestant.prefix(), own.cases(arrival, extent)?);
-            let mut remote = Remote::new(&cores, arrival == Arrival::Always)?;
+            let mut remote = Remote::new(cores[0], arrival == Arrival::Always)?;
             push(remote.prefix(), extent.cases(&mut remote)?);
             let mut remote = remote.with_small_rings();
             push(remote.prefix(), extent.cases(&mut remote)?);
             remote.end()?;
         }
-        before.slowdown(extent, bench)?;
-        source.slowdown(extent, bench)?;
-        own.slowdown(extent, bench)?;
+        for (core, end) in [(0, "_shared"), (1, "")] {
+            affinity::pin(cores[core])?;
+            before.slowdown(extent, bench, end)?;
+            source.slowdown(extent, bench, end)?;
+            own.slowdown(extent, bench, end)?;
+        }
         capture::measure(&ground, bench, &extent.capture, Rebuilt::capturing)?;
         capture::measure(&ground, bench, &extent.capture, Own::capturing)?;
         cost(&ground, bench, Rebuilt::before)?;
@@ -128,23 +139,33 @@ fn measure(plan: &Plan, extent: &Extent, output: &Output) -> Result {
     };
     interleave(plan, output, round, |_| ())?;
     latencies.print(output);
-    for end in ["", "_load"] {
-        let named = |name: &str| format!("{name}{end}");
-        for prefix in ["", "remote_", "remote_small_", "before_", "source_"] {
-            let (name, under) = (format!("{prefix}kernel_over_bind2"), format!("{prefix}bind2_us"));
-            latencies.ratio(output, &named(&name), &named("kernel_bind2_us"), &named(&under));
-        }
-        for case in ["bind1", "bind2", "bind3"] {
-            for who in ["", "source_"] {
-                let over = named(&format!("before_{case}_us"));
-                let under = named(&format!("{who}{case}_us"));
-                latencies.ratio(output, &named(&format!("{who}gain_{case}")), &over, &under);
-            }
-        }
-    }
+    ratios(&latencies, output);
     before.load.end()?;
     source.load.end()?;
     own.load.end()
+}
+
+/// What arrives at the worker, which has the first core; which core the opener has; how the figures' names end.
+const SCENES: [(Arrival, usize, &str); 3] =
+    [(Arrival::Off, 1, ""), (Arrival::Always, 1, "_load"), (Arrival::Always, 0, "_load_shared")];
+
+fn ratios(latencies: &Latencies, output: &Output) {
+    for (.., end) in SCENES {
+        let ratio = |name: &str, over: &str, under: &str| {
+            let [over, under] = [over, under].map(|row| format!("{row}_us{end}"));
+            latencies.ratio(output, &format!("{name}{end}"), &over, &under);
+        };
+        for prefix in ["", "remote_", "remote_small_", "before_", "source_"] {
+            let name = format!("{prefix}kernel_over_bind2");
+            ratio(&name, "kernel_bind2", &format!("{prefix}bind2"));
+        }
+        for case in ["bind1", "bind2", "bind3", "rebind", "close"] {
+            let [before, source] = ["before", "source"].map(|of| format!("{of}_{case}"));
+            ratio(&format!("gain_{case}"), &before, case);
+            ratio(&format!("source_gain_{case}"), &before, &source);
+            ratio(&format!("gain_over_fix_{case}"), &source, case);
+        }
+    }
 }
 
 impl Extent {
@@ -174,8 +195,8 @@ impl<C: Taps> Stand<C> {
         Ok(took)
     }
 
-    /// What the workers forward, without and with sockets that open and close.
-    fn slowdown(&mut self, extent: &Extent, bench: &mut Bench) -> Result {
+    /// What the worker forwards, without and with sockets that open and close.
+    fn slowdown(&mut self, extent: &Extent, bench: &mut Bench, end: &str) -> Result {
         let Stand { contestant, load, .. } = self;
         load.set(Arrival::Always);
         let (still, ()) = load.rate(|| {
@@ -185,7 +206,7 @@ impl<C: Taps> Stand<C> {
         let (opening, opens) = load.rate(|| come_and_go(contestant, extent.rate))?;
         load.set(Arrival::Off);
         let mut push = |figure, unit, value| {
-            bench.push(&format!("{}{figure}", contestant.prefix()), unit, Some(value));
+            bench.push(&format!("{}{figure}{end}", contestant.prefix()), unit, Some(value));
         };
         push("forward_mpps", "Mpps", still);
         push("forward_opening_mpps", "Mpps", opening);

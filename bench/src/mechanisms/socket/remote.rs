@@ -14,7 +14,7 @@ use super::contestant::Sockets;
 use crate::network::{start, stop};
 use crate::prelude::*;
 
-/// A daemon with two workers and two ports in memory, and its sockets.
+/// A daemon with a worker and two ports in memory, and its sockets.
 pub struct Remote {
     prefix: &'static str,
     ring: RingConfig,
@@ -23,9 +23,11 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Its workers, on these cores, sleep, or forward as fast as they can.
-    pub fn new(cores: &[usize], forwards: bool) -> Result<Remote> {
-        let mut daemon = start(&text(cores, forwards), &Environment::of_this_thread())?;
+    /// Its worker, on this core, sleeps, or forwards as fast as it can. Its other threads run where the caller does.
+    pub fn new(core: usize, forwards: bool) -> Result<Remote> {
+        // This thread may have another core only.
+        let environment = Environment { cores: vec![core as u16], ..Environment::of_this_thread() };
+        let mut daemon = start(&text(core, forwards), &environment)?;
         let api = std::env::temp_dir().join(format!("manylane-bench-remote-{}", process::id()));
         let path = path_beside(&api);
         daemon.listen(Listener::bind(&api)?)?;
@@ -64,12 +66,12 @@ impl Sockets for Remote {
 
 const PORTS: [&str; 2] = ["west", "east"];
 
-fn text(cores: &[usize], forwards: bool) -> String {
-    let mut text = format!("[workers]\ncores = {cores:?}\nidle_spin_us = 50\n");
+fn text(core: usize, forwards: bool) -> String {
+    let mut text = format!("[workers]\ncores = [{core}]\nidle_spin_us = 50\n");
     for (number, (name, other)) in PORTS.iter().zip([2, 1]).enumerate() {
         let own = number + 1;
         text += &format!(
-            "[[port]]\nname = \"{name}\"\ndriver = \"memory\"\nworkers = [{number}]\n\
+            "[[port]]\nname = \"{name}\"\ndriver = \"memory\"\nworkers = [0]\n\
              steering = \"queue\"\naddresses = [\"10.{own}.0.254/24\"]\n"
         );
         if forwards {
