@@ -2,8 +2,7 @@
 
 use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,16 +32,14 @@ fn a_scan_of_random_addresses_delays_no_station_that_is_there() {
         (0..STATIONS).for_each(|at| add_address(&scenario.lab.server, network.station(at)));
         let mut link = listen(&scenario.lab.server);
 
-        let ends = AtomicBool::new(false);
         let (named_twice, is_named_twice) = mpsc::channel();
         thread::scope(|scope| {
-            // Also where an assertion fails: the scope waits for the scan.
-            let _end = End(&ends);
+            // The scan ends when this is dropped, also where an assertion fails: the scope waits for it.
+            let (_lasts, ends) = mpsc::channel();
             let scanner = network.scanner();
             let socket = scenario.lab.client.run(move || UdpSocket::bind((scanner, 0)));
             let socket = socket.expect("the address is the client's");
-            let ends = &ends;
-            scope.spawn(move || scan(&socket, network, ends, &named_twice));
+            scope.spawn(move || scan(&socket, network, &ends, &named_twice));
             is_named_twice.recv().expect("the scan says so");
             let mut answered = 0;
             for at in 0..STATIONS {
@@ -117,20 +114,13 @@ impl Network {
     }
 }
 
-/// Ends the scan when it is dropped.
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Sends a datagram to one made-up address after another, until it `ends`, for 5 minutes at most.
-fn scan(socket: &UdpSocket, network: Network, ends: &AtomicBool, named_twice: &Sender<()>) {
+fn scan(socket: &UdpSocket, network: Network, ends: &Receiver<()>, named_twice: &Sender<()>) {
     let begun = Instant::now();
     for burst in 0_u64.. {
-        if ends.load(Ordering::Relaxed) || begun.elapsed() >= Duration::from_secs(300) {
+        if ends.try_recv() == Err(TryRecvError::Disconnected)
+            || begun.elapsed() >= Duration::from_secs(300)
+        {
             break;
         }
         for at in burst * AT_ONCE..(burst + 1) * AT_ONCE {
