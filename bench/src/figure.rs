@@ -224,6 +224,11 @@ impl Rounds {
         ratios.iter().for_each(|[name, over, under]| self.ratio(name, over, under));
     }
 
+    /// The values of a figure that could be measured.
+    pub fn values(&self, name: &str) -> impl Iterator<Item = f64> {
+        self.measured(name).values.iter().filter_map(|value| *value)
+    }
+
     /// The figure's newest value, if it could be measured.
     pub fn last(&self, name: &str) -> Option<f64> {
         self.measured(name).values.last().copied().flatten()

@@ -11,7 +11,10 @@
 //!
 //! Not measured here: more than one worker, devices, other frame sizes, latency.
 //!
-//! Needs a core with nothing else on it. The four rows are interleaved.
+//! Needs a core with nothing else on it. The four rows are interleaved. `--peer` measures beside another forwarder
+//! ([`peer`]).
+
+mod peer;
 
 use crate::observation;
 use crate::prelude::*;
@@ -34,6 +37,9 @@ pub struct Plan {
     /// Only rows whose names begin so, such as `ipv4_same`: for a profiler
     #[arg(long, value_name = "NAME", default_value = "")]
     row: String,
+    /// Measure in turn with this forwarder, built from `bench/peers`
+    #[arg(long, value_name = "NAME")]
+    peer: Option<peer::Peer>,
 }
 
 const FRAMES: u32 = 16_384;
@@ -42,6 +48,9 @@ const FRAMES: u32 = 16_384;
 const ROWS: [&str; 4] = ["ipv4_random", "ipv4_same", "ipv6_random", "ipv6_same"];
 
 pub fn run(plan: &Plan) -> Result {
+    if let Some(peer::Peer::Dpdk) = plan.peer {
+        return peer::run(plan);
+    }
     if !ROWS.iter().any(|name| name.starts_with(plan.row.as_str())) {
         return Err(format!("--row {}: the rows are {}", plan.row, ROWS.join(", ")).into());
     }
