@@ -41,7 +41,7 @@ pub fn verdict(shot: &Shot) -> Verdict {
 /// A packet that has a next hop.
 fn on(header: V4, total_len: usize) -> Verdict {
     let Some((side, _)) = plan::next_hop(header.destination.into()) else {
-        return Verdict::Nothing; // It waits for a neighbour that is silent.
+        return Verdict::Nothing; // The packet waits for a neighbour that is silent.
     };
     let end = usize::from(header.offset) * 8 + total_len - header.len;
     match total_len <= side.mtu() {
@@ -96,7 +96,7 @@ pub fn is_as_sent(protocol: u8, message: &[u8], pseudo: &[u8], may_lack_sum: boo
     checksum(&[pseudo, &(len as u16).to_be_bytes(), &message[..len]]) == 0
 }
 
-/// Whether the packet's sender may be told what is wrong (RFC 1812 §4.3.2.7).
+/// Whether the packet's sender may be notified of what is wrong (RFC 1812 §4.3.2.7).
 pub fn may_be_told(shot: &Shot, header: V4) -> bool {
     let kind = shot.frame[..14 + total_len(&shot.frame[14..])].get(14 + header.len);
     let is_query = matches!(kind, Some(0 | 8 | 9 | 10 | 13..=18 | 42 | 43));

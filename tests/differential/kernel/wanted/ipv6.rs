@@ -47,7 +47,7 @@ pub fn verdict(shot: &Shot) -> Verdict {
         Way::Nowhere(_) => Verdict::Nothing,
         Way::On if header.source.is_unicast_link_local() => Error::due(1, 2, 0),
         Way::On => match plan::next_hop(to.into()) {
-            None => Verdict::Nothing, // It waits for a neighbour that is silent.
+            None => Verdict::Nothing, // The packet waits for a neighbour that is silent.
             Some((side, _)) if len > side.mtu() => Error::due(2, 0, side.mtu() as u32),
             Some(_) => Verdict::Pass,
         },
@@ -107,7 +107,7 @@ pub fn is_right(packet: &[u8], at: usize) -> bool {
     checksum(&[&packet[8..40], &len, &[0, 0, 0, ICMPV6], &packet[at..]]) == 0
 }
 
-/// Whether the packet's sender may be told what is wrong (RFC 4443 §2.4 e).
+/// Whether the packet's sender may be notified of what is wrong (RFC 4443 §2.4 e).
 pub fn may_be_told(shot: &Shot, header: V6, what: Error) -> bool {
     let packet = &shot.frame[14..];
     let len = match packet[4..7] == [0, 0, 0] {

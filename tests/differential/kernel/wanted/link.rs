@@ -13,7 +13,7 @@ pub fn is_in_unknown_vlan(shot: &Shot) -> bool {
     shot.tags.chunks(4).any(|tag| tag[2] & 0x0f != 0 || tag[3] != 0) || shot.tags.len() > 4
 }
 
-/// RFC 826: who asks for the router's address on the link is answered.
+/// RFC 826: the router answers a request for its address on the link.
 pub fn arp_verdict(shot: &Shot) -> Verdict {
     let (to, packet) = (&shot.frame[..6], &shot.frame[14..]);
     let is_ours = packet.starts_with(&[0, 1, 8, 0, 6, 4, 0, 1])
@@ -59,7 +59,7 @@ pub fn is_solicitation(packet: &[u8], transport: Transport) -> bool {
     options.is_empty() && (!source.is_unspecified() || may_lack_source)
 }
 
-/// Who asks for an address of the router on the link is answered.
+/// The router answers a solicitation for one of its addresses on the link.
 pub fn solicitation_verdict(side: Side, packet: &[u8], at: usize) -> Verdict {
     let ours = [side.router_v6(), side.router_link_local(), side.routers()];
     let is_ours = ours.iter().any(|own| own.octets() == packet[at + 8..at + 24]);

@@ -36,7 +36,7 @@ pub enum Verdict {
     Nothing,
     /// manylane forwards the packet, in pieces if the next link needs that.
     Pass,
-    /// manylane sends this error, if its receiver may be told and can be reached.
+    /// manylane sends this error, if the rules allow it and its receiver can be reached.
     Error(Error),
     /// manylane answers an echo request.
     Echo,
@@ -51,7 +51,7 @@ pub struct Error {
     pub code: u8,
     /// The second word of its header.
     pub word: u32,
-    /// It is due also about a packet to a group.
+    /// The error is due also about a packet to a group.
     pub of_groups: bool,
 }
 

@@ -14,7 +14,7 @@ const TIMESTAMP: u8 = 68;
 pub enum Walk {
     Harmless,
     SourceRoute,
-    /// What is wrong is so many bytes behind the fixed header.
+    /// What is wrong, in bytes behind the fixed header.
     Malformed(usize),
 }
 
