@@ -30,7 +30,7 @@
 #define CACHED 512
 #define ETHERNET_LEN 14
 /* For the tables of all lookups, and the buffers. */
-#define HEAP_LEN (3ul << 30)
+#define HEAP_LEN (4ul << 30)
 
 enum lookup { NONE, LPM_BULK, LPM_X4, FIB };
 
@@ -366,7 +366,7 @@ static void load_fibs(int socket)
 	struct rte_fib6_conf config6 = {
 		.type = RTE_FIB6_TRIE,
 		.max_routes = 400000,
-		.trie = { .nh_sz = RTE_FIB6_TRIE_4B, .num_tbl8 = 262144 },
+		.trie = { .nh_sz = RTE_FIB6_TRIE_4B, .num_tbl8 = 1 << 20 },
 	};
 
 	fib = rte_fib_create("peer", socket, &config);

@@ -7,10 +7,12 @@ use super::generate::{ICMP, TCP, UDP};
 use super::plan::{self, Way};
 use super::read::Ip;
 use super::row::{
-    Row, did, ends, field, has_end_of_options, has_options, has_segments, is_broadcast,
-    is_multicast, is_port_unreachable, is_routers, is_to_router, may_be_error, ours_is, transport,
-    v4, v6,
+    Row, are_of_packet, blanked, cleared, did, ends, field, has_options, has_segments, has_twice,
+    is_broadcast, is_but_for_times, is_later, is_multicast, is_port_unreachable,
+    is_quoted_but_for_options, is_to_router, is_transit, kernel_speaks_from, may_be_error, options,
+    ours_is, transport, v4, v6,
 };
+use super::wanted;
 
 /// The first row that explains a difference counts. A row that explains none in a whole run is a failure.
 pub const INTENDED: &[Row] = &[
@@ -42,16 +44,15 @@ pub const INTENDED: &[Row] = &[
             let to = ends(case).map(|(_, to)| plan::way(to));
             ended
                 && matches!(to, Some(Way::None | Way::Nowhere(_)))
-                && (ours_is(difference, Did::Said(11, 0)) || ours_is(difference, Did::Said(3, 0)))
+                && ours_is(difference, Did::Said(if v4(case).is_some() { 11 } else { 3 }, 0))
         },
     },
     Row {
         reason: "Linux looks at the hop limit first, then at the scope of addresses (RFC 4291 §2.5.6)",
         explains: |case, difference| {
             v6(case).is_some_and(|header| {
-                let ends = [header.source, header.destination];
-                header.hop_limit <= 1 && ends.into_iter().any(|end| end.is_unicast_link_local())
-            }) && matches!(did(difference), Some((Did::Said(3, 0), Did::Nothing | Did::Said(1, 2))))
+                header.hop_limit <= 1 && header.destination.is_unicast_link_local()
+            }) && did(difference) == Some((Did::Said(3, 0), Did::Nothing))
         },
     },
     Row {
@@ -71,11 +72,17 @@ pub const INTENDED: &[Row] = &[
     Row {
         reason: "Linux clears what stands behind the end of the options; manylane leaves padding alone",
         explains: |case, difference| {
-            has_end_of_options(case)
-                && matches!(
-                    field(difference),
-                    Some(("options" | "header checksum" | "payload" | "ICMP checksum", ..))
-                )
+            match field(difference) {
+                Some(("options", kernel, ours)) => kernel == cleared(ours),
+                // In a quotation, too.
+                Some(("payload", kernel, ours)) => {
+                    let is_error = matches!(case.ours_did(), Did::Said(3 | 11 | 12, _));
+                    let is_cleared =
+                        options(case).is_some_and(|options| options != cleared(options));
+                    is_error && is_cleared && is_quoted_but_for_options(case, kernel, ours)
+                }
+                _ => false,
+            }
         },
     },
     Row {
@@ -95,7 +102,6 @@ pub const INTENDED: &[Row] = &[
                 && match field(difference) {
                     Some(("payload length", &[0, 24], &[0, 32])) => true,
                     Some(("ICMP word", &[0xc0, ..], &[0xe0, ..])) => true,
-                    Some(("ICMP checksum", ..)) => true,
                     Some(("payload", kernel, ours)) => ours.starts_with(kernel),
                     _ => false,
                 }
@@ -137,8 +143,14 @@ pub const INTENDED: &[Row] = &[
     Row {
         reason: "Linux processes hop-by-hop options; by RFC 8200 §4 only who is configured to does",
         explains: |case, difference| {
+            // To the router an option with a jumbogram's length is unknown; Linux knows it, out of place.
+            let is_jumbogram = case.shot.frame.get(56) == Some(&0xc2);
+            let pair = did(difference);
             v6(case).is_some_and(|header| header.next == 0)
-                && matches!(did(difference), Some((Did::Nothing | Did::Said(4, _), _)))
+                && match is_transit(case) {
+                    true => matches!(pair, Some((Did::Nothing | Did::Said(4, _), _))),
+                    false => is_jumbogram && pair == Some((Did::Said(4, 0), Did::Said(4, 2))),
+                }
         },
     },
     Row {
@@ -154,8 +166,9 @@ pub const INTENDED: &[Row] = &[
         reason: "Linux drops what comes from its own IPv4 addresses; manylane does not look up the source of what it \
                  forwards (RFC 1812 §5.3.8)",
         explains: |case, difference| {
-            ends(case).is_some_and(|(from, _)| plan::is_routers(from))
-                && matches!(did(difference), Some((Did::Nothing, _)))
+            v4(case).is_some_and(|header| plan::is_routers(header.source.into()))
+                && is_transit(case)
+                && did(difference) == Some((Did::Nothing, Did::Passed))
         },
     },
     Row {
@@ -164,8 +177,12 @@ pub const INTENDED: &[Row] = &[
         explains: |case, difference| {
             v6(case).is_some_and(|header| {
                 let ends = [header.source, header.destination];
-                ends.into_iter().any(|end| end.is_unicast_link_local()) || ends[0].is_unspecified()
-            }) && matches!(did(difference), Some((Did::Passed, Did::Nothing | Did::Said(1, 2))))
+                let is_local = ends.into_iter().any(|end| end.is_unicast_link_local());
+                let is_silent = wanted::wanted(case.shot).is_empty();
+                let ours = if is_silent { Did::Nothing } else { Did::Said(1, 2) };
+                (is_local || header.source.is_unspecified())
+                    && did(difference) == Some((Did::Passed, ours))
+            })
         },
     },
     Row {
@@ -209,19 +226,24 @@ pub const INTENDED: &[Row] = &[
         reason: "Linux keeps the length of the header in later fragments and writes no-operations; manylane \
                  leaves out what is not to be copied (RFC 791 §3.1)",
         explains: |case, difference| {
-            v4(case).is_some_and(|header| header.len > 20)
-                && case.ours_did() == Did::Passed
-                && case.ours.iter().any(|frames| frames.len() > 1)
-                && matches!(
-                    field(difference),
-                    Some((
-                        "version and header length"
-                            | "total length"
-                            | "header checksum"
-                            | "options",
-                        ..
-                    ))
-                )
+            let Some(options) = options(case).filter(|options| !options.is_empty()) else {
+                return false;
+            };
+            let is_cut = case.ours.iter().any(|frames| frames.len() > 1);
+            let len = |bytes: &[u8]| usize::from(u16::from_be_bytes([bytes[0], bytes[1]]));
+            case.ours_did() == Did::Passed
+                && is_cut
+                && match field(difference) {
+                    Some(("version and header length", &[kernel], &[ours])) => {
+                        usize::from(kernel & 0x0f) * 4 == 20 + options.len() && kernel > ours
+                    }
+                    Some(("total length", kernel, ours)) => {
+                        len(kernel) - len(ours) <= options.len()
+                    }
+                    Some(("options", kernel, _)) if is_later(case) => are_of_packet(case, kernel),
+                    Some(("options", kernel, _)) => kernel == blanked(options),
+                    _ => false,
+                }
         },
     },
     Row {
@@ -246,17 +268,15 @@ pub const INTENDED: &[Row] = &[
         explains: |case, difference| {
             has_options(case, &[7, 68])
                 && matches!(case.ours_did(), Did::Said(3 | 11 | 12, _))
-                && matches!(
-                    field(difference),
-                    Some((
-                        "version and header length"
-                            | "total length"
-                            | "options"
-                            | "ICMP checksum"
-                            | "payload",
-                        ..
-                    ))
-                )
+                && match field(difference) {
+                    Some(("version and header length", &[kernel], &[0x45])) => kernel > 0x45,
+                    Some(("total length", kernel, ours)) => kernel > ours,
+                    Some(("options", kernel, &[])) => are_of_packet(case, kernel),
+                    Some(("payload", kernel, ours)) => {
+                        is_quoted_but_for_options(case, kernel, ours)
+                    }
+                    _ => false,
+                }
         },
     },
     Row {
@@ -265,34 +285,33 @@ pub const INTENDED: &[Row] = &[
         explains: |case, difference| {
             v4(case).is_some_and(|header| header.len > 20)
                 && case.ours_did() == Did::Said(0, 0)
-                && matches!(
-                    field(difference),
-                    Some((
-                        "version and header length"
-                            | "total length"
-                            | "options"
-                            | "flags and fragment offset"
-                            | "payload",
-                        ..
-                    ))
-                )
+                && match field(difference) {
+                    Some(("version and header length" | "total length", kernel, ours)) => {
+                        kernel < ours
+                    }
+                    Some(("options", kernel, ours)) => {
+                        kernel.len() <= ours.len() && are_of_packet(case, kernel)
+                    }
+                    _ => false,
+                }
         },
     },
     Row {
-        reason: "Linux gives IPv6 errors the address of the link that the packet came by; RFC 6724 §5 rule 5 prefers that of the link they leave by",
+        reason: "Linux gives IPv6 errors the address of the link that the packet came by; RFC 6724 §5 \
+                 rule 5 prefers that of the link they leave by",
         explains: |case, difference| {
             v6(case).is_some_and(|header| !plan::is_routers(header.destination.into()))
                 && matches!(case.ours_did(), Did::Said(1..=4, _))
-                && (is_routers(field(difference), "source")
-                    || matches!(field(difference), Some(("ICMP checksum", ..))))
+                && kernel_speaks_from(difference, case.shot.side.router_v6())
         },
     },
     Row {
         reason: "Linux speaks of packets to an anycast address from that; RFC 4443 §2.2 b does not",
         explains: |case, difference| {
-            v6(case).is_some_and(|header| plan::is_anycast(header.destination.into()))
-                && matches!(case.ours_did(), Did::Said(1..=4, _))
-                && matches!(field(difference), Some(("source" | "ICMP checksum", ..)))
+            v6(case).is_some_and(|header| {
+                plan::is_anycast(header.destination.into())
+                    && kernel_speaks_from(difference, header.destination)
+            }) && matches!(case.ours_did(), Did::Said(1..=4, _))
         },
     },
     Row {
@@ -308,17 +327,22 @@ pub const INTENDED: &[Row] = &[
         explains: |case, difference| {
             v6(case).is_some_and(|header| header.source.is_unspecified())
                 && case.ours_did() == Did::Said(136, 0)
-                && matches!(field(difference), Some(("source" | "ICMP checksum", ..)))
+                && kernel_speaks_from(difference, case.shot.side.router_link_local())
         },
     },
     Row {
-        reason: "Linux has a clock with the time of day, refuses a second timestamp option, and points elsewhere at what is wrong in one (RFC 791 §3.1)",
+        reason: "Linux has a clock with the time of day, refuses a second option of a kind that it writes, \
+                 and points elsewhere at what is wrong in one (RFC 791 §3.1)",
         explains: |case, difference| {
             has_options(case, &[7, 68])
-                && (matches!(
-                    field(difference),
-                    Some(("options" | "header checksum" | "ICMP word" | "ICMP checksum", ..))
-                ) || matches!(did(difference), Some((Did::Nothing | Did::Said(12, _), _))))
+                && match (field(difference), did(difference)) {
+                    (Some(("options", kernel, ours)), _) => is_but_for_times(case, kernel, ours),
+                    (Some(("ICMP word", ..)), _) => case.ours_did() == Did::Said(12, 0),
+                    (_, Some((Did::Nothing | Did::Said(12, _), ours))) => {
+                        has_options(case, &[68]) || has_twice(case, 7) || ours == Did::Said(12, 0)
+                    }
+                    _ => false,
+                }
         },
     },
     Row {
@@ -345,6 +369,7 @@ pub const INTENDED: &[Row] = &[
         explains: |case, difference| {
             v6(case).is_some()
                 && has_segments(&case.shot.frame[14..])
+                && !is_transit(case)
                 && matches!(did(difference), Some((Did::Nothing, _)))
         },
     },
@@ -354,7 +379,7 @@ pub const INTENDED: &[Row] = &[
         explains: |case, difference| {
             v6(case).is_some_and(|header| header.next == 44 && case.shot.frame.get(54) == Some(&44))
                 && (did(difference) == Some((Did::Said(4, 0), Did::Nothing))
-                    || matches!(field(difference), Some(("ICMP word" | "ICMP checksum", ..))))
+                    || matches!(field(difference), Some(("ICMP word", ..))))
         },
     },
     Row {
@@ -381,10 +406,11 @@ pub const INTENDED: &[Row] = &[
         explains: |case, difference| {
             is_to_router(case, UDP)
                 && is_port_unreachable(case.ours_did())
-                && matches!(
-                    field(difference),
-                    Some(("total length" | "payload length" | "ICMP checksum" | "payload", ..))
-                )
+                && match field(difference) {
+                    Some(("total length" | "payload length", kernel, ours)) => kernel < ours,
+                    Some(("payload", kernel, ours)) => ours.starts_with(kernel),
+                    _ => false,
+                }
         },
     },
 ];

@@ -13,10 +13,11 @@ pub const IPV6: u16 = 0x86dd;
 
 /// The frame of a packet from a host of `side` to the router.
 pub fn ethernet(side: Side, host: u8, ether_type: u16, packet: &[u8]) -> Vec<u8> {
-    build(side.router_mac(), side.host_mac(host), ether_type, packet)
+    ethernet_to(side.router_mac(), side.host_mac(host), ether_type, packet)
 }
 
-fn build(to: [u8; 6], from: [u8; 6], ether_type: u16, packet: &[u8]) -> Vec<u8> {
+/// The frame of a packet from one station to another.
+pub fn ethernet_to(to: [u8; 6], from: [u8; 6], ether_type: u16, packet: &[u8]) -> Vec<u8> {
     [&to[..], &from, &ether_type.to_be_bytes(), packet].concat()
 }
 
@@ -84,7 +85,7 @@ pub fn frame(
     match random.below(100) {
         0 => {
             say("to the broadcast MAC");
-            build([0xff; 6], host, ether_type, &packet)
+            ethernet_to([0xff; 6], host, ether_type, &packet)
         }
         1 => {
             say("to a group's MAC");
@@ -94,18 +95,18 @@ pub fn frame(
                 [0x33, 0x33, 0, 0, 0, 2],
                 [0x01, 0x80, 0xc2, 0, 0, 0],
             ]);
-            build(group, host, ether_type, &packet)
+            ethernet_to(group, host, ether_type, &packet)
         }
         2 => {
             say("to another's MAC");
-            build([2, 0, 0, 0, 9, 9], host, ether_type, &packet)
+            ethernet_to([2, 0, 0, 0, 9, 9], host, ether_type, &packet)
         }
         3 => {
             say("of the wrong EtherType");
             let wrong = random.pick(&[IPV4, IPV6, 0x88b5, 0x0026, 0x8847]);
-            build(ours, host, wrong, &packet)
+            ethernet_to(ours, host, wrong, &packet)
         }
-        _ => build(ours, host, ether_type, &packet),
+        _ => ethernet_to(ours, host, ether_type, &packet),
     }
 }
 
@@ -149,7 +150,7 @@ pub fn arp(random: &mut Random, side: Side, odd: &mut Vec<&'static str>) -> Vec<
         packet.resize(46, 0);
     }
     let to = random.pick(&[[0xff; 6], [0xff; 6], side.router_mac(), [2, 0, 0, 0, 9, 9]]);
-    build(to, side.host_mac(host), ARP, &packet)
+    ethernet_to(to, side.host_mac(host), ARP, &packet)
 }
 
 /// A neighbour solicitation, or a packet that is none (RFC 4861 §7.1.1).
@@ -229,12 +230,14 @@ pub fn discovery(random: &mut Random, side: Side, odd: &mut Vec<&'static str>) -
         [0xff, .., b, c, d] => [0x33, 0x33, 0xff, b, c, d],
         _ => side.router_mac(),
     };
-    build(to, side.host_mac(host), IPV6, &packet)
+    ethernet_to(to, side.host_mac(host), IPV6, &packet)
 }
 
 /// A packet with a message whose checksum is still to be made.
-fn icmpv6(source: Ipv6Addr, destination: Ipv6Addr, hop_limit: u8, message: Vec<u8>) -> Vec<u8> {
-    let mut packet = vec![0x60, 0, 0, 0, 0, message.len() as u8, ICMPV6, hop_limit];
+pub fn icmpv6(source: Ipv6Addr, destination: Ipv6Addr, hop_limit: u8, message: Vec<u8>) -> Vec<u8> {
+    let mut packet = vec![0x60, 0, 0, 0];
+    packet.extend((message.len() as u16).to_be_bytes());
+    packet.extend([ICMPV6, hop_limit]);
     packet.extend(source.octets());
     packet.extend(destination.octets());
     packet.extend(message);
@@ -244,9 +247,14 @@ fn icmpv6(source: Ipv6Addr, destination: Ipv6Addr, hop_limit: u8, message: Vec<u
 }
 
 /// RFC 4291 §2.7.1.
-fn solicited_node(target: Ipv6Addr) -> Ipv6Addr {
+pub fn solicited_node(target: Ipv6Addr) -> Ipv6Addr {
     let [.., b, c, d] = target.octets();
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(b), u16::from_be_bytes([c, d]))
+}
+
+/// Whether the address is a group of RFC 4291 §2.7.1.
+pub fn is_solicited_node(address: Ipv6Addr) -> bool {
+    address == solicited_node(address)
 }
 
 /// What a router says of its own accord.
@@ -292,7 +300,7 @@ pub fn question(side: Side, frame: &[u8]) -> Option<Question> {
             let asker = &packet[14..18];
             let answer = [0, 1, 8, 0, 6, 4, 0, 2];
             let packet = [&answer[..], &mac, &asked.octets(), &router, asker].concat();
-            build(router, mac, ARP, &packet)
+            ethernet_to(router, mac, ARP, &packet)
         }
         IpAddr::V6(asked) => {
             let asker = Ipv6Addr::from(<[u8; 16]>::try_from(packet.get(8..24)?).ok()?);
@@ -301,7 +309,7 @@ pub fn question(side: Side, frame: &[u8]) -> Option<Question> {
             message.extend(asked.octets());
             message.extend([2, 1]);
             message.extend(mac);
-            build(router, mac, IPV6, &icmpv6(asked, asker, 255, message))
+            ethernet_to(router, mac, IPV6, &icmpv6(asked, asker, 255, message))
         }
     };
     Some(Question::Neighbour(answer))

@@ -10,6 +10,8 @@
 //! | `link.rs`     | … ARP, neighbour discovery, and oddities of Ethernet                       |
 //! | `read.rs`     | what a frame says, field by field                                         |
 //! | `compare.rs`  | which fields of two routers' outputs differ                               |
+//! | `wanted/`     | what manylane has to send, whatever the kernel does                       |
+//! | `planted.rs`  | bugs that the comparison has to find                                      |
 //! | `intended.rs` | the differences that are meant, each with its reason                      |
 //! | `row.rs`      | what they are made of                                                     |
 //!
@@ -26,8 +28,10 @@ mod ipv4;
 mod ipv6;
 mod link;
 mod plan;
+mod planted;
 mod read;
 mod row;
 mod twin;
+mod wanted;
 
 mod tests;

@@ -188,14 +188,41 @@ pub fn way(address: IpAddr) -> Way {
     if is_connected {
         return Way::On;
     }
-    let routes = ROUTES.iter().filter(|(prefix, len, _)| {
-        is_in(address, prefix.parse().expect("the plan is right"), *len)
-    });
-    match routes.max_by_key(|(_, len, _)| len) {
+    match longest(address) {
         Some((_, _, To::Host(..))) => Way::On,
         Some((_, _, To::Nowhere(kind))) => Way::Nowhere(*kind),
         None => Way::None,
     }
+}
+
+/// The link and the station that packets to an address leave by, if a neighbour is there.
+pub fn next_hop(address: IpAddr) -> Option<(Side, [u8; 6])> {
+    if way(address) != Way::On {
+        return None;
+    }
+    let neighbours = || {
+        let of = |side: Side| side.neighbours().map(move |(address, mac)| (address, side, mac));
+        Side::ALL.into_iter().flat_map(of)
+    };
+    let is_connected = |side: &Side| {
+        is_in(address, side.router_v4().into(), 24) || is_in(address, side.router_v6().into(), 64)
+    };
+    if Side::ALL.iter().any(is_connected) {
+        let (_, side, mac) = neighbours().find(|&(neighbour, ..)| neighbour == address)?;
+        return Some((side, mac));
+    }
+    match longest(address)? {
+        (_, _, To::Host(side, number)) => Some((*side, side.host_mac(*number))),
+        _ => None,
+    }
+}
+
+/// The longest route to an address.
+fn longest(address: IpAddr) -> Option<&'static (&'static str, u8, To)> {
+    let routes = ROUTES.iter().filter(|(prefix, len, _)| {
+        is_in(address, prefix.parse().expect("the plan is right"), *len)
+    });
+    routes.max_by_key(|(_, len, _)| len)
 }
 
 fn is_in(address: IpAddr, prefix: IpAddr, len: u8) -> bool {

@@ -10,8 +10,7 @@ use super::{link, plan};
 pub type Field = (&'static str, Vec<u8>);
 
 /// All fields of a frame that two routers have to agree on. What is each router's own choice is left out:
-/// the identification of packets that it makes (RFC 6864 §4.1), and so what their header's checksum is,
-/// but not whether it is right.
+/// the identification of packets that it makes (RFC 6864 §4.1). Of a checksum, whether it is right.
 pub fn fields(frame: &[u8]) -> Vec<Field> {
     let mut fields = Vec::new();
     let mut rest = Rest { bytes: frame, fields: &mut fields };
@@ -33,15 +32,13 @@ pub fn fields(frame: &[u8]) -> Vec<Field> {
             rest.take("TTL", 1);
             rest.take("protocol", 1);
             let is_right = checksum(&[&packet[..header.len]]) == 0;
-            match is_own {
-                true => rest.say("header checksum is right", is_right.into(), 2),
-                false => rest.take("header checksum", 2),
-            }
+            rest.take_sum("header checksum", is_right);
             rest.take("source", 4);
             rest.take("destination", 4);
             rest.take("options", header.len - 20);
             if header.protocol == ICMP && header.offset == 0 {
-                rest.icmp();
+                let message = rest.bytes;
+                rest.icmp(checksum(&[message]) == 0);
             }
         }
         Some(Ip::V6(header)) => {
@@ -52,7 +49,7 @@ pub fn fields(frame: &[u8]) -> Vec<Field> {
             rest.take("source", 16);
             rest.take("destination", 16);
             if header.next == ICMPV6 {
-                rest.icmp();
+                rest.icmp(packet.len() >= 44 && is_icmpv6_right(packet));
             }
         }
         None => {}
@@ -60,6 +57,15 @@ pub fn fields(frame: &[u8]) -> Vec<Field> {
     let len = rest.bytes.len();
     rest.take("payload", len);
     fields
+}
+
+/// What a checksum that is right says; shorter than one.
+const RIGHT: &[u8] = &[1];
+
+/// Whether the checksum of an ICMPv6 message behind the fixed header is right.
+fn is_icmpv6_right(packet: &[u8]) -> bool {
+    let len = ((packet.len() - 40) as u32).to_be_bytes();
+    checksum(&[&packet[8..40], &len, &[0, 0, 0, ICMPV6], &packet[40..]]) == 0
 }
 
 struct Rest<'a> {
@@ -78,15 +84,21 @@ impl Rest<'_> {
         self.bytes = &self.bytes[len.min(self.bytes.len())..];
     }
 
-    fn say(&mut self, name: &'static str, what: u8, len: usize) {
-        self.fields.push((name, vec![what]));
-        self.skip(len);
+    /// A checksum: which it is follows from the other fields, if it is right.
+    fn take_sum(&mut self, name: &'static str, is_right: bool) {
+        match is_right {
+            true => {
+                self.fields.push((name, RIGHT.to_vec()));
+                self.skip(2);
+            }
+            false => self.take(name, 2),
+        }
     }
 
-    fn icmp(&mut self) {
+    fn icmp(&mut self, is_right: bool) {
         self.take("ICMP type", 1);
         self.take("ICMP code", 1);
-        self.take("ICMP checksum", 2);
+        self.take_sum("ICMP checksum", is_right);
         self.take("ICMP word", 4);
     }
 }

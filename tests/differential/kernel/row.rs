@@ -1,11 +1,14 @@
 //! A difference that is known: why it is there, and how to know it by.
+//!
+//! What manylane did is not a row's to judge: `wanted` has verified it before.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::compare::{Case, Did, Difference};
 use super::generate::ICMPV6;
-use super::plan::{self, Side};
+use super::plan::{self, Side, Way};
 use super::read::{Ip, V4, V6};
+use super::wanted;
 
 /// A difference that is known.
 pub struct Row {
@@ -140,16 +143,100 @@ pub fn may_be_error(packet: &[u8]) -> bool {
     }
 }
 
-/// Whether an end-of-options stands among the options.
-pub fn has_end_of_options(case: &Case<'_>) -> bool {
-    v4(case).is_some_and(|header| case.shot.frame[34..14 + header.len].contains(&0))
+/// The options of the packet.
+pub fn options<'a>(case: &'a Case<'_>) -> Option<&'a [u8]> {
+    v4(case).map(|header| &case.shot.frame[34..14 + header.len])
 }
 
-/// Whether `field` is of this name, and in both routers' packets an address of theirs.
-pub fn is_routers(field: Option<(&'static str, &[u8], &[u8])>, name: &str) -> bool {
-    let is = |bytes: &[u8]| {
-        let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
-        v4.or(<[u8; 16]>::try_from(bytes).map(IpAddr::from)).is_ok_and(plan::is_routers)
-    };
-    field.is_some_and(|(this, kernel, ours)| this == name && is(kernel) && is(ours))
+/// Options as Linux leaves them: cleared behind their end, if they have one before they end.
+pub fn cleared(options: &[u8]) -> Vec<u8> {
+    let mut cleared = options.to_vec();
+    if let Some(at) = wanted::behind_end(options) {
+        cleared[at..].fill(0);
+    }
+    cleared
+}
+
+/// Options as Linux has them in later fragments: no-operations where an option is not to be copied.
+pub fn blanked(options: &[u8]) -> Vec<u8> {
+    let mut blanked = options.to_vec();
+    let mut at = 0;
+    while let Some(&kind) = options.get(at).filter(|&&kind| kind != 0) {
+        let len =
+            if kind == 1 { 1 } else { options.get(at + 1).map_or(1, |&len| len.max(2).into()) };
+        let end = (at + len).min(options.len());
+        if kind & 0x80 == 0 {
+            blanked[at..end].fill(1);
+        }
+        at = end;
+    }
+    cleared(&blanked)
+}
+
+/// Whether the bytes are options of kinds that the packet has, but for no-operations.
+pub fn are_of_packet(case: &Case<'_>, bytes: &[u8]) -> bool {
+    let of = options(case).unwrap_or_default();
+    let mut at = 0;
+    while let Some(&kind) = bytes.get(at).filter(|&&kind| kind != 0) {
+        if kind != 1 && wanted::option(of, kind).is_none() {
+            return false;
+        }
+        at += if kind == 1 { 1 } else { bytes.get(at + 1).map_or(1, |&len| len.max(2).into()) };
+    }
+    true
+}
+
+/// Whether a quotation of the kernel's is one of manylane's, but for the quoted options and what follows from them: the
+/// header's checksum, and how much fits.
+pub fn is_quoted_but_for_options(case: &Case<'_>, kernel: &[u8], ours: &[u8]) -> bool {
+    let len = v4(case).map_or(20, |header| header.len);
+    let sides = kernel.iter().zip(ours).enumerate();
+    let same =
+        |(at, (kernel, ours))| kernel == ours || matches!(at, 10 | 11) || (20..len).contains(&at);
+    sides.into_iter().all(same) && kernel.len() <= ours.len() && kernel.len() + 40 >= ours.len()
+}
+
+/// Whether options differ only where the time stands, and in the address in front of it: Linux may write the one by
+/// which it reaches the sender.
+pub fn is_but_for_times(case: &Case<'_>, kernel: &[u8], ours: &[u8]) -> bool {
+    let mut kernel = kernel.to_vec();
+    let way = v4(case).and_then(|header| plan::next_hop(header.source.into()));
+    let near = way.map_or(case.shot.side, |(side, _)| side).router_v4().octets();
+    for wanted in wanted::wanted(case.shot).iter().take(1) {
+        for place in wanted.times.iter().map(|at| at - 34) {
+            if kernel.get(place - 4..place) == Some(&near) {
+                kernel[place - 4..place].copy_from_slice(&ours[place - 4..place]);
+            }
+            if kernel.len() == ours.len() {
+                kernel[place..place + 4].copy_from_slice(&ours[place..place + 4]);
+            }
+        }
+    }
+    kernel == ours || kernel == cleared(ours)
+}
+
+/// Whether the packet has two options of a kind.
+pub fn has_twice(case: &Case<'_>, kind: u8) -> bool {
+    let Some(options) = options(case) else { return false };
+    let Some(at) = wanted::option(options, kind) else { return false };
+    let behind = at + options.get(at + 1).map_or(1, |&len| usize::from(len.max(2)));
+    options.get(behind..).is_some_and(|rest| wanted::option(rest, kind).is_some())
+}
+
+/// Whether the packet is a later fragment of another.
+pub fn is_later(case: &Case<'_>) -> bool {
+    v4(case).is_some_and(|header| header.offset > 0)
+}
+
+/// Whether the source is what differs, and the kernel's is this.
+pub fn kernel_speaks_from(difference: &Difference, source: Ipv6Addr) -> bool {
+    matches!(field(difference), Some(("source", kernel, _)) if kernel == source.octets())
+}
+
+/// Whether the packet is for others: other stations, or groups beyond the link.
+pub fn is_transit(case: &Case<'_>) -> bool {
+    ends(case).is_some_and(|(_, to)| match to {
+        IpAddr::V6(to) if to.is_multicast() => to.octets()[1] > 2,
+        to => plan::way(to) != Way::Router,
+    })
 }

@@ -16,11 +16,13 @@ use std::ops::Range;
 use std::panic;
 use std::thread;
 
-use super::compare::{Case, without_redirects};
+use super::compare::{Case, Difference, without_redirects};
 use super::generate::{BURST, Shot, shot};
 use super::intended::INTENDED;
 use super::plan::Side;
+use super::planted::{BUGS, TIMES_MAX};
 use super::twin::{Outputs, Twin};
+use super::wanted::{self, Clock};
 use super::{ipv4, ipv6};
 use manylane_io::affinity;
 
@@ -146,8 +148,9 @@ fn compare(port: &'static str, usual: Asked) {
     let asked = usual.or_as_the_environment_says();
     let seed = asked.seed;
     let has_every_row = asked == EVERY_ROW;
-    let mut run =
-        Run { kernel, ours, asked, seen: vec![0; INTENDED.len()], redirects: 0, failed: 0 };
+    let seen = vec![0; INTENDED.len()];
+    let (clock, planted) = (Clock::default(), vec![(0, 0); BUGS.len()]);
+    let mut run = Run { kernel, ours, asked, seen, redirects: 0, clock, planted, failed: 0 };
     let go = move || {
         // What one core sends stays in order; what another sends may pass it in the kernel.
         affinity::pin(affinity::cores().expect("there is one")[0]).expect("it is ours");
@@ -161,6 +164,14 @@ fn compare(port: &'static str, usual: Asked) {
         println!("{times:6} {}", row.reason);
     }
     println!("{:6} redirects of the kernel's", run.redirects);
+    for (bug, (planted, found)) in BUGS.iter().zip(&run.planted) {
+        println!("{planted:6} times planted, {found} found: {}", bug.name);
+    }
+    let hidden = BUGS.iter().zip(&run.planted);
+    let hidden =
+        hidden.filter(|(_, (planted, found))| found < planted || has_every_row && *planted == 0);
+    let hidden: Vec<_> = hidden.map(|(bug, _)| bug.name).collect();
+    assert!(hidden.is_empty(), "planted bugs that were not found, or had no packet: {hidden:#?}");
     let failed = run.failed;
     assert_eq!(failed, 0, "seed {seed}: packets differ, and nobody intends it; see {REPLAY}");
     let unseen = INTENDED.iter().zip(&run.seen).filter(|(_, times)| **times == 0);
@@ -185,6 +196,10 @@ struct Run {
     /// How often each row explained something.
     seen: Vec<u64>,
     redirects: usize,
+    /// By what manylane wrote into timestamps.
+    clock: Clock,
+    /// How often each bug was planted, and how often it was found.
+    planted: Vec<(u64, u64)>,
     failed: u64,
 }
 
@@ -213,20 +228,46 @@ impl Run {
     }
 
     fn judge(&mut self, case: &Case<'_>) {
+        let before = self.clock.clone();
+        let faults = wanted::faults(case, &mut self.clock);
         let differences = case.differences();
-        let explained: Vec<Option<usize>> = differences
-            .iter()
-            .map(|difference| INTENDED.iter().position(|row| (row.explains)(case, difference)))
-            .collect();
+        let explained = explain(case, &differences);
         explained.iter().flatten().for_each(|&row| self.seen[row] += 1);
-        if explained.contains(&None) {
+        if faults.is_empty() && !explained.contains(&None) {
+            self.plant(case, &before);
+        } else {
             self.failed += 1;
             if self.failed <= TOLD_MAX {
                 let Asked { seed, .. } = self.asked;
                 eprintln!("MANYLANE_SEED={seed} MANYLANE_PACKET={}", case.shot.number);
                 eprintln!("{case}");
+                faults.iter().for_each(|fault| eprintln!("    {fault}"));
                 differences.iter().for_each(|difference| eprintln!("    {difference}"));
             }
         }
     }
+
+    /// Plants bugs into what manylane sent because of the packet, and looks for each.
+    fn plant(&mut self, case: &Case<'_>, clock: &Clock) {
+        for (bug, (planted, found)) in BUGS.iter().zip(&mut self.planted) {
+            let mut ours = case.ours.clone();
+            if *planted >= TIMES_MAX || (bug.plant)(case, &mut ours).is_none() {
+                continue;
+            }
+            let spoilt = Case { ours: &ours, ..*case };
+            let is_found = !wanted::faults(&spoilt, &mut clock.clone()).is_empty()
+                || explain(&spoilt, &spoilt.differences()).contains(&None);
+            *planted += 1;
+            *found += u64::from(is_found);
+            if !is_found {
+                eprintln!("nobody sees that {}: {spoilt}", bug.name);
+            }
+        }
+    }
+}
+
+/// The row that explains each difference.
+fn explain(case: &Case<'_>, differences: &[Difference]) -> Vec<Option<usize>> {
+    let row = |difference| INTENDED.iter().position(|row| (row.explains)(case, difference));
+    differences.iter().map(row).collect()
 }
