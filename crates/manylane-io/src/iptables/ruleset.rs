@@ -140,7 +140,10 @@ impl Places<'_> {
             let length = mask.iter().take_while(|&&byte| byte == 0xff).count();
             if length > 0 {
                 found.push(Expression::Meta { to: 0, key });
-                found.push(compare(part(names + number * 16, length), inverted & (1 << number) != 0));
+                found.push(compare(
+                    part(names + number * 16, length),
+                    inverted & (1 << number) != 0,
+                ));
             }
         }
         let protocol = u16_at(entry.bytes, names + 64).unwrap_or(0);

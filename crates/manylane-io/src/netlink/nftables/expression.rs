@@ -92,7 +92,10 @@ pub struct Extension {
 
 /// One expression of a rule. Registers are counted in words of 4 bytes: register 1 of nft is word 0, register 2 word 4.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "the fields have the names of nf_tables.h, and each variant says what they are for")]
+#[allow(
+    missing_docs,
+    reason = "the fields have the names of nf_tables.h, and each variant says what they are for"
+)]
 pub enum Expression {
     /// A constant into a register.
     Immediate { to: usize, data: Data },

@@ -3,8 +3,9 @@
 use super::expression::{Expression, expression};
 use super::set::{Described, Set, described, fill};
 use super::{
-    Base, NFGENMSG_OF_ALL, NFNL_SUBSYS_NFTABLES, NFT_MSG_GETCHAIN, NFT_MSG_GETRULE, NFT_MSG_GETTABLE,
-    NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE, TableFamily, chain, open, table,
+    Base, NFGENMSG_OF_ALL, NFNL_SUBSYS_NFTABLES, NFT_MSG_GETCHAIN, NFT_MSG_GETRULE,
+    NFT_MSG_GETTABLE, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE, TableFamily, chain,
+    open, table,
 };
 use crate::netlink::NetlinkError;
 use crate::netlink::plain::{Plain, attribute, attributes, big_u32, text};
@@ -113,7 +114,8 @@ fn read(socket: &mut Socket) -> Result<Vec<RuleTable>, Refusal> {
     }
     for placed in all(NFT_MSG_GETRULE).collect(socket, rule)? {
         let chains = find(&mut tables, placed.family, &placed.table).map(|table| &mut table.chains);
-        let chain = chains.and_then(|chains| chains.iter_mut().find(|one| one.name == placed.chain));
+        let chain =
+            chains.and_then(|chains| chains.iter_mut().find(|one| one.name == placed.chain));
         if let Some(chain) = chain {
             chain.rules.push(placed.rule);
         }

@@ -78,7 +78,12 @@ pub(super) fn described(bytes: &[u8]) -> Option<Described> {
     };
     // An interval of several fields has both ends in one element.
     let has_intervals = flags & NFT_SET_INTERVAL != 0 && set.fields.len() < 2;
-    Some(Described { family, table: attribute(bytes, NFTA_SET_TABLE).map(text)?, set, has_intervals })
+    Some(Described {
+        family,
+        table: attribute(bytes, NFTA_SET_TABLE).map(text)?,
+        set,
+        has_intervals,
+    })
 }
 
 /// Reads the elements of a set.
@@ -207,7 +212,8 @@ mod tests {
 
     #[test]
     fn an_interval_ends_before_the_next_element() {
-        let raw = vec![bound(9, false), bound(5, true), bound(3, false), bound(0, true), bound(5, false)];
+        let raw =
+            vec![bound(9, false), bound(5, true), bound(3, false), bound(0, true), bound(5, false)];
         let keys: Vec<_> = intervals(raw, 1).into_iter().map(|element| element.keys).collect();
         let range = |first, last| Keys::Range(vec![first], vec![last]);
         assert_eq!(keys, [range(3, 4), range(5, 8), range(9, 255)]);
