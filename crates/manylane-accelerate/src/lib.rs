@@ -6,6 +6,7 @@
 //! | [`programs`]    | the BPF programs that forward, their tables in memory, their loader; `unsafe`    | nothing                 |
 //! | [`mirror`]      | a model of the kernel's routing, and the edits that bring the tables up to it    | nothing                 |
 //! | [`gate`]        | which interfaces the kernel would only route by                                  | `mirror`, `programs`    |
+//! | [`firewall`]    | what the rules of the kernel would do to packets of established connections      | nothing                 |
 //! | [`accelerator`] | the threads, the lease, the tiers, the ledger, workers on AF_XDP                 | all above               |
 //!
 //! Only [`programs`] has `unsafe`: it gives the kernel addresses (bpf(2)) and maps what programs read.
@@ -18,6 +19,7 @@
 mod messages;
 
 pub mod accelerator;
+pub mod firewall;
 pub mod gate;
 pub mod mirror;
 #[allow(

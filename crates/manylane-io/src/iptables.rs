@@ -4,9 +4,13 @@
 //! The kernel creates a legacy table, empty, on first use and never removes it. So its chains are read, and an empty
 //! chain with the policy `ACCEPT` is ignored. The kernel sends no notification of changes.
 
+mod ruleset;
+
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+pub use ruleset::ruleset;
 
 use crate::syscall::check;
 

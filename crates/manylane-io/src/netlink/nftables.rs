@@ -1,8 +1,13 @@
 //! The nftables chains that packets traverse, and the rules that need connection tracking (nft(8),
 //! linux/netfilter/nf_tables.h).
 //!
-//! This reads only as much as shows whether a routed packet meets a rule, not what the rule does. A query loads the
-//! kernel's nftables module, as nft(8) does; a kernel without it has no chains.
+//! [`chains`] reads only as much as shows whether a routed packet meets a rule, not what the rule does;
+//! [`ruleset`](ruleset::ruleset) reads all of it. A query loads the kernel's nftables module, as nft(8) does; a kernel
+//! without it has no chains.
+
+pub mod expression;
+pub mod ruleset;
+pub mod set;
 
 use std::fmt;
 
@@ -38,6 +43,18 @@ impl TableFamily {
             10 => TableFamily::Ip6,
             _ => return None,
         })
+    }
+
+    /// The family's number in netlink (`NFPROTO_*`).
+    fn number(self) -> u8 {
+        match self {
+            TableFamily::Inet => 1,
+            TableFamily::Ip => 2,
+            TableFamily::Arp => 3,
+            TableFamily::Netdev => 5,
+            TableFamily::Bridge => 7,
+            TableFamily::Ip6 => 10,
+        }
     }
 
     /// The family's name in nft(8).

@@ -1,5 +1,5 @@
-//! `manylane doctor`: what may be accelerated on this machine, what stays in the kernel and why; and, with `--capture`,
-//! what packet sockets wait for.
+//! `manylane doctor`: what may be accelerated on this machine, what stays in the kernel and why; with `--capture`, what
+//! packet sockets wait for; with `--firewall`, what the rules would do to established connections.
 //!
 //! | Exit status | Meaning                                                       |
 //! |-------------|---------------------------------------------------------------|
@@ -7,6 +7,7 @@
 //! | 1           | something keeps packets of one in the kernel                  |
 //! | 2           | no such interface exists, or it cannot be looked at           |
 
+mod firewall;
 mod sockets;
 
 use std::process::ExitCode;
@@ -18,6 +19,7 @@ use self::sockets::Finding;
 use super::{USAGE, complain, print};
 use crate::tables::extent::grouped;
 use crate::terminal::table::lay_out;
+use manylane_accelerate::firewall::Options;
 use manylane_accelerate::gate::{
     Bypass, Gate, GateError, Kernel, Reason, Standing, programs_of_others,
 };
@@ -34,6 +36,12 @@ pub(super) struct DoctorOptions {
     /// Also measure what packet sockets wait for
     #[arg(long)]
     capture: bool,
+    /// Instead, show what the firewall's rules would do to packets of established connections, by pairs of interfaces
+    #[arg(long, conflicts_with_all = ["bypass", "capture"])]
+    firewall: bool,
+    /// With --firewall: a rule that counts packets is in the way, too
+    #[arg(long, requires = "firewall")]
+    exact_counters: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -53,6 +61,9 @@ impl DoctorOptions {
 
 /// Looks, and says what was found.
 pub(super) fn run(options: &DoctorOptions) -> ExitCode {
+    if options.firewall {
+        return run_firewall(options);
+    }
     let examinations = match examine(options) {
         Ok(examinations) => examinations,
         Err(error) => {
@@ -67,6 +78,30 @@ pub(super) fn run(options: &DoctorOptions) -> ExitCode {
     let is_free = examinations.iter().all(|examination| examination.standing.is_free());
     match print(&said) {
         ExitCode::SUCCESS if !is_free => ExitCode::FAILURE,
+        status => status,
+    }
+}
+
+/// The same for `--firewall`.
+fn run_firewall(options: &DoctorOptions) -> ExitCode {
+    let strict = Options { exact_counters: options.exact_counters };
+    let report = match chosen(&options.interfaces) {
+        Ok((kernel, interfaces)) => firewall::examine(&interfaces, &kernel, strict),
+        Err(error) => Err(error.to_string()),
+    };
+    let report = match report {
+        Ok(report) => report,
+        Err(error) => {
+            complain(&format_args!("error: {error}"));
+            return USAGE.into();
+        }
+    };
+    let said = match options.json {
+        true => serde_json::to_string(&report).expect("numbers and words are JSON") + "\n",
+        false => report.text(),
+    };
+    match print(&said) {
+        ExitCode::SUCCESS if !report.is_free() => ExitCode::FAILURE,
         status => status,
     }
 }
@@ -102,6 +137,12 @@ fn examine(options: &DoctorOptions) -> Result<Vec<Examination>, String> {
 
 fn judge(interfaces: &[String], bypass: Bypass) -> Result<Vec<Standing>, GateError> {
     let mut gate = Gate::open(programs_of_others())?;
+    let (kernel, interfaces) = chosen(interfaces)?;
+    gate.evaluate(&kernel, &interfaces, bypass)
+}
+
+/// The interfaces to look at: those named, which have to be there, or all.
+fn chosen(interfaces: &[String]) -> Result<(Kernel, Vec<String>), GateError> {
     let kernel = Kernel::read()?;
     if let Some(name) = interfaces.iter().find(|name| kernel.link(name).is_none()) {
         let present = kernel.links.iter().map(|link| link.name.clone()).collect();
@@ -111,7 +152,7 @@ fn judge(interfaces: &[String], bypass: Bypass) -> Result<Vec<Standing>, GateErr
         [] => kernel.ethernet(),
         some => some.to_vec(),
     };
-    gate.evaluate(&kernel, &interfaces, bypass)
+    Ok((kernel, interfaces))
 }
 
 /// One JSON document: a list, one object for each interface.
@@ -193,11 +234,15 @@ fn shared<'s>(standings: &[&'s Standing]) -> Vec<(String, Vec<(&'static str, &'s
     sections
 }
 
+fn section_title(title: &str) -> String {
+    format!("\n{title}\n")
+}
+
 fn section(title: &str, findings: Vec<(&'static str, &Reason)>) -> String {
     if findings.is_empty() {
         return String::new();
     }
-    let mut said = format!("\n{title}\n");
+    let mut said = section_title(title);
     for (word, reason) in findings {
         said += &wrapped(&format!("{word}: {}", reason.what), "- ", "  ");
         said += &wrapped(&reason.why, "  ", "  ");

@@ -1,0 +1,314 @@
+//! Matches and targets of iptables, by their structures (linux/netfilter/xt_*.h).
+
+use std::net::IpAddr;
+
+use manylane_io::netlink::nftables::expression::Extension;
+
+use super::bits::{Bits, Truth};
+use super::evaluate::Step;
+use super::obstacle::Cause;
+use super::packet::{Protocol, Tracked, View, octets};
+
+/// Whether a match holds.
+pub(super) fn matches(extension: &Extension, view: &View<'_>) -> Step {
+    let data = Fields(&extension.data);
+    let truth = match (extension.name.as_str(), extension.revision) {
+        ("comment", _) => Some(Truth::Yes),
+        ("conntrack", revision @ 1..=3) => conntrack(data, revision, view),
+        ("state", 0) => data.u32(0).map(|mask| state(u64::from(mask), view)),
+        ("tcp", 0) => tcp(data, view),
+        ("udp", 0) => udp(data, view),
+        ("multiport", 1) => multiport(data, view),
+        ("iprange", 1) => iprange(data, view),
+        ("addrtype", 0) => {
+            address_type(data, [data.u32(4) != Some(0), data.u32(8) != Some(0)], view)
+        }
+        ("addrtype", 1) => {
+            let flags = data.u32(4).unwrap_or(0);
+            address_type(data, [flags & 1 != 0, flags & 2 != 0], view)
+        }
+        ("mark", 1) => mark(data, view.packet.mark, false),
+        ("connmark", 1) if view.tracked == Tracked::Yes => {
+            mark(data, view.packet.flow.and_then(|flow| flow.mark), view.asks())
+        }
+        ("pkttype", 0) => data
+            .u32(0)
+            .zip(data.u32(4))
+            .map(|(kind, inverts)| Truth::of(kind == 0).xor(inverts != 0)),
+        ("rpfilter", 0) => {
+            // Strict, and not inverted; asking with the packet's mark is stricter.
+            return match data.u8(0) {
+                Some(flags) if flags & !2 == 0 => Step::ReversePath,
+                _ => Step::If(NEVER),
+            };
+        }
+        (name, _) => return by_name(name),
+    };
+    Step::If(truth.unwrap_or(NEVER))
+}
+
+/// A match that keeps a state of its own does something to each packet. Any other match only looks at it.
+fn by_name(name: &str) -> Step {
+    let cause = match name {
+        "limit" | "hashlimit" | "rateest" => Cause::Limit,
+        "quota" | "quota2" => Cause::Quota,
+        "connlimit" => Cause::ConnectionLimit,
+        "connbytes" => Cause::ConnectionBytes,
+        "recent" => Cause::SetUpdate,
+        "statistic" => Cause::NumberGenerator,
+        "nfacct" => return Step::Count,
+        // Extension headers, which the packet does not have.
+        "rt" | "frag" | "hbh" | "dst" | "mh" => return Step::If(Truth::No),
+        // They change nothing of a packet or of a state. What ipsets hold is not known.
+        "ah" | "bpf" | "cgroup" | "cluster" | "connlabel" | "cpu" | "dccp" | "devgroup"
+        | "dscp" | "ecn" | "esp" | "eui64" | "helper" | "hl" | "icmp" | "icmp6" | "ipcomp"
+        | "ipv6header" | "length" | "mac" | "osf" | "owner" | "physdev" | "policy" | "realm"
+        | "sctp" | "set" | "socket" | "string" | "tcpmss" | "time" | "tos" | "ttl" | "u32" => {
+            return Step::If(NEVER);
+        }
+        _ => return Step::Effect(Cause::Unknown, Some(format!("match {name}"))),
+    };
+    Step::Effect(cause, None)
+}
+
+/// What a target does. The verdicts are not among them.
+pub(super) fn target(extension: &Extension) -> Step {
+    let data = Fields(&extension.data);
+    let cause = match extension.name.as_str() {
+        "LOG" | "NFLOG" | "ULOG" | "AUDIT" => Cause::Log,
+        "REJECT" => Cause::Reject,
+        "NFQUEUE" | "QUEUE" => Cause::Queue,
+        "TCPMSS" | "TCPOPTSTRIP" => Cause::TcpOption,
+        "MARK" | "CLASSIFY" | "HMARK" | "SECMARK" => Cause::PacketChange,
+        "CONNMARK" | "CONNSECMARK" => Cause::ConnectionChange,
+        "TEE" => Cause::Duplicate,
+        "TPROXY" | "SYNPROXY" => Cause::Proxy,
+        "DSCP" | "TOS" | "ECN" | "TTL" | "HL" | "CHECKSUM" | "DNPT" | "SNPT" => Cause::Rewrite,
+        "SET" => Cause::SetUpdate,
+        "NOTRACK" => Cause::Notrack,
+        "TRACE" => Cause::Trace,
+        "RATEEST" => Cause::Limit,
+        "CT" => {
+            return match (data.u16(0), data.u16(2)) {
+                // A helper, a timeout, events: for first packets.
+                (Some(0), Some(0)) => Step::Next,
+                (Some(flags), _) if flags & 1 != 0 => Step::Effect(Cause::Notrack, None),
+                _ => Step::Effect(Cause::ConnectionChange, None),
+            };
+        }
+        name => return Step::Effect(Cause::Unknown, Some(format!("target {name}"))),
+    };
+    Step::Effect(cause, None)
+}
+
+/// The fields of a structure.
+#[derive(Clone, Copy)]
+struct Fields<'d>(&'d [u8]);
+
+impl Fields<'_> {
+    fn u8(self, at: usize) -> Option<u8> {
+        self.0.get(at).copied()
+    }
+
+    fn u16(self, at: usize) -> Option<u16> {
+        Some(u16::from_ne_bytes(*self.0.get(at..)?.first_chunk()?))
+    }
+
+    fn u32(self, at: usize) -> Option<u32> {
+        Some(u32::from_ne_bytes(*self.0.get(at..)?.first_chunk()?))
+    }
+
+    fn bytes(self, at: usize, length: usize) -> Option<Vec<u8>> {
+        Some(self.0.get(at..at + length)?.to_vec())
+    }
+}
+
+/// Whether the state of an established connection, and its translation, is in a mask (`XT_CONNTRACK_STATE_*`).
+fn state(mask: u64, view: &View<'_>) -> Truth {
+    match view.tracked {
+        Tracked::Unknown => return NEVER,
+        // Invalid.
+        Tracked::NotYet => return Truth::of(mask & 1 != 0),
+        Tracked::Yes if mask & 2 != 0 => return Truth::Yes,
+        Tracked::Yes => {}
+    }
+    let translation = mask & (STATE_SNAT | STATE_DNAT);
+    match view.packet.flow {
+        _ if translation == 0 => Truth::No,
+        None => Truth::Maybe { asks: true },
+        Some(flow) => {
+            let back = flow.reply.inverted();
+            let source = (flow.original.source, flow.original.source_port)
+                != (back.source, back.source_port);
+            let destination = (flow.original.destination, flow.original.destination_port)
+                != (back.destination, back.destination_port);
+            Truth::of(
+                source && translation & STATE_SNAT != 0
+                    || destination && translation & STATE_DNAT != 0,
+            )
+        }
+    }
+}
+
+/// `struct xt_conntrack_mtinfo1`, `2` and `3`, which differ behind the flags.
+fn conntrack(data: Fields<'_>, revision: u32, view: &View<'_>) -> Option<Truth> {
+    let (flags, inverted) = (data.u16(146)?, data.u16(148)?);
+    let states = match revision {
+        1 => u16::from(data.u8(150)?),
+        _ => data.u16(150)?,
+    };
+    let mut truth = Truth::Yes;
+    if flags & 1 != 0 {
+        truth = truth.and(state(u64::from(states), view).xor(inverted & 1 != 0));
+    }
+    match view.tracked {
+        Tracked::Yes => {}
+        // Without a connection only the state is looked at.
+        Tracked::NotYet => return Some(if flags & 1 != 0 { truth } else { Truth::No }),
+        Tracked::Unknown => return Some(NEVER),
+    }
+    if flags & 1 << 12 != 0 {
+        let is_original = match view.packet.flow {
+            Some(flow) => Truth::of(!flow.is_reply),
+            None => Truth::Maybe { asks: true },
+        };
+        truth = truth.and(is_original.xor(inverted & 1 << 12 != 0));
+    }
+    if flags & 1 << 1 != 0 {
+        let is_its = data.u16(136)? == u16::from(view.packet.protocol.number());
+        truth = truth.and(Truth::of(is_its).xor(inverted & 1 << 1 != 0));
+    }
+    let flow = view.packet.flow;
+    let ends: [Option<IpAddr>; 4] = [
+        flow.map(|flow| flow.original.source),
+        flow.map(|flow| flow.original.destination),
+        flow.map(|flow| flow.reply.source),
+        flow.map(|flow| flow.reply.destination),
+    ];
+    for (number, end) in ends.into_iter().enumerate() {
+        let flag = 4 << number;
+        if flags & flag != 0 {
+            let is_its = address(data, number * 32, number * 32 + 16, end, view)?;
+            truth = truth.and(is_its.xor(inverted & flag != 0));
+        }
+    }
+    // Status, expiry and ports stay unknown.
+    let rest = flags & (1 << 6 | 1 << 7 | 0x0f << 8);
+    Some(if rest == 0 { truth } else { truth.and(NEVER) })
+}
+
+/// Whether an address, under a mask, is the one in the structure.
+fn address(
+    data: Fields<'_>,
+    at: usize,
+    mask: usize,
+    end: Option<IpAddr>,
+    view: &View<'_>,
+) -> Option<Truth> {
+    let width = view.address_bits(false).len();
+    let (wanted, mask) = (data.bytes(at, width)?, data.bytes(mask, width)?);
+    let bits = Bits::or_asked(end.map(octets).as_deref(), width, view.asks());
+    Some(bits.mask_xor(&mask, &vec![0; width]).equal(&wanted))
+}
+
+/// `struct xt_tcp`.
+fn tcp(data: Fields<'_>, view: &View<'_>) -> Option<Truth> {
+    if view.packet.protocol != Protocol::Tcp {
+        return None;
+    }
+    let inverted = data.u8(11)?;
+    let source = ports(data, 0, &view.port(false))?.xor(inverted & 1 != 0);
+    let destination = ports(data, 4, &view.port(true))?.xor(inverted & 2 != 0);
+    let (mask, wanted) = (data.u8(9)?, data.u8(10)?);
+    let flags = view.transport(13, 1)?.mask_xor(&[mask], &[0]).equal(&[wanted]);
+    let option = if data.u8(8)? == 0 { Truth::Yes } else { NEVER };
+    Some(source.and(destination).and(flags.xor(inverted & 4 != 0)).and(option))
+}
+
+/// `struct xt_udp`.
+fn udp(data: Fields<'_>, view: &View<'_>) -> Option<Truth> {
+    if view.packet.protocol != Protocol::Udp {
+        return None;
+    }
+    let inverted = data.u8(8)?;
+    let source = ports(data, 0, &view.port(false))?.xor(inverted & 1 != 0);
+    Some(source.and(ports(data, 4, &view.port(true))?.xor(inverted & 2 != 0)))
+}
+
+/// Whether a port lies between the two of a structure.
+fn ports(data: Fields<'_>, at: usize, port: &Bits) -> Option<Truth> {
+    let (first, last) = (data.u16(at)?, data.u16(at + 2)?);
+    Some(port.between(&first.to_be_bytes(), &last.to_be_bytes()))
+}
+
+/// `struct xt_multiport_v1`.
+fn multiport(data: Fields<'_>, view: &View<'_>) -> Option<Truth> {
+    let sides: &[bool] = match data.u8(0)? {
+        0 => &[false],
+        1 => &[true],
+        2 => &[false, true],
+        _ => return None,
+    };
+    let count = usize::from(data.u8(1)?).min(15);
+    let mut truth = Truth::No;
+    let mut at = 0;
+    while at < count {
+        let first = data.u16(2 + 2 * at)?;
+        // A mark says that the next port is the range's end.
+        let is_range = data.u8(32 + at)? != 0;
+        let last = if is_range { data.u16(2 + 2 * (at + 1))? } else { first };
+        for &side in sides {
+            truth = truth.or(view.port(side).between(&first.to_be_bytes(), &last.to_be_bytes()));
+        }
+        at += 1 + usize::from(is_range);
+    }
+    Some(truth.xor(data.u8(47)? != 0))
+}
+
+/// `struct xt_iprange_mtinfo`.
+fn iprange(data: Fields<'_>, view: &View<'_>) -> Option<Truth> {
+    let flags = data.u8(64)?;
+    let mut truth = Truth::Yes;
+    for (number, is_destination) in [false, true].into_iter().enumerate() {
+        if flags & 1 << number != 0 {
+            let bits = view.address_bits(is_destination);
+            let (low, high) =
+                (data.bytes(number * 32, bits.len())?, data.bytes(number * 32 + 16, bits.len())?);
+            truth = truth.and(bits.between(&low, &high).xor(flags & 0x10 << number != 0));
+        }
+    }
+    Some(truth)
+}
+
+/// `struct xt_addrtype_info` and `_v1`: a mask of types for each address.
+fn address_type(data: Fields<'_>, inverted: [bool; 2], view: &View<'_>) -> Option<Truth> {
+    let (source, destination) = (data.u16(0)?, data.u16(2)?);
+    let mut truth = Truth::Yes;
+    if source != 0 {
+        truth = truth.and(NEVER);
+    }
+    if destination != 0 {
+        let is_its = match view.is_routed && view.address_bits(false).len() == 4 {
+            true => Truth::of(destination & 1 << RTN_UNICAST != 0),
+            false => Truth::Maybe { asks: view.asks() },
+        };
+        truth = truth.and(is_its.xor(inverted[1]));
+    }
+    Some(truth)
+}
+
+/// `struct xt_mark_mtinfo1`, which the connection's mark has too.
+fn mark(data: Fields<'_>, mark: Option<u32>, asks: bool) -> Option<Truth> {
+    let (wanted, mask, inverts) = (data.u32(0)?, data.u32(4)?, data.u8(8)? != 0);
+    Some(match mark {
+        Some(mark) => Truth::of(mark & mask == wanted).xor(inverts),
+        None => Truth::Maybe { asks },
+    })
+}
+
+/// No flow would tell.
+const NEVER: Truth = Truth::Maybe { asks: false };
+/// `XT_CONNTRACK_STATE_SNAT`, `_DNAT`: behind the states of `enum ip_conntrack_info`, of which there are 5.
+const STATE_SNAT: u64 = 1 << 6;
+const STATE_DNAT: u64 = 1 << 7;
+const RTN_UNICAST: u32 = 1;
