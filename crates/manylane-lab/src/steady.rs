@@ -1,7 +1,9 @@
 //! [`Steady`]: numbered datagrams at an even pace, whatever becomes of them, and which of them arrived.
 //!
 //! For scenarios that change something while traffic flows: a [mark](Steady::mark) divides what was sent before
-//! from what was sent after; a test tells what arrived of either by its numbers, never by the clock.
+//! from what was sent after; a test tells what arrived of either by its numbers, never by the clock. Where a test is about
+//! time, the moment of an arrival is the kernel's (`SO_TIMESTAMPNS`, socket(7)): when the device received the datagram, not
+//! when the receiver's thread had a core.
 //!
 //! | Field of `Counts` | Writes   | Reads    |
 //! |-------------------|----------|----------|
@@ -9,14 +11,18 @@
 //! | `arrived`, ...    | receiver | any thread |
 //! | `is_over`         | `stop`   | both     |
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use manylane_io::namespace::Host;
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt::ReceiveTimestampns,
+};
 
 use crate::tools::until;
 use crate::traffic::{TrafficError, is_timeout};
@@ -51,8 +57,8 @@ pub struct Steady {
 struct Counts {
     sent: u64,
     refused: u64,
-    /// One bit for each number.
-    arrived: Vec<u64>,
+    /// By number, when it arrived for the first time.
+    arrived: Vec<Option<Instant>>,
     /// One bit for each number that arrived from an address that is not the first one's.
     translated: Vec<u64>,
     first_source: Option<IpAddr>,
@@ -135,15 +141,21 @@ impl Steady {
     /// How many of these numbers have arrived.
     pub fn arrived(&self, numbers: Range<u64>) -> u64 {
         let counts = lock(&self.counts);
-        numbers.filter(|number| is_set(&counts.arrived, *number)).count() as u64
+        numbers.filter(|number| counts.arrival(*number).is_some()).count() as u64
     }
 
     /// The last of these numbers that has arrived as it was sent: not from another address than the first of all.
     pub fn last_unchanged(&self, numbers: Range<u64>) -> Option<u64> {
         let counts = lock(&self.counts);
         let is_unchanged =
-            |number: &u64| is_set(&counts.arrived, *number) && !is_set(&counts.translated, *number);
+            |number: &u64| counts.arrival(*number).is_some() && !is_set(&counts.translated, *number);
         numbers.rev().find(is_unchanged)
+    }
+
+    /// When the kernel received the last of these numbers, in order of arrival.
+    pub fn last_arrival(&self, numbers: Range<u64>) -> Option<Instant> {
+        let counts = lock(&self.counts);
+        numbers.filter_map(|number| counts.arrival(number)).max()
     }
 
     /// How many of these numbers have not.
@@ -210,13 +222,14 @@ fn send(socket: &UdpSocket, to: SocketAddr, options: SteadyOptions, counts: &Mut
 
 fn receive(socket: &UdpSocket, size: usize, counts: &Mutex<Counts>) {
     let mut bytes = vec![0; size.max(8) + 1];
+    let mut control = nix::cmsg_space!(nix::sys::time::TimeSpec);
     loop {
-        let received = socket.recv_from(&mut bytes);
+        let received = receive_one(socket, &mut bytes, &mut control);
         let mut counts = lock(counts);
         match received {
-            Ok((length, from)) if length >= 8 => {
+            Ok((length, from, at)) if length >= 8 => {
                 let number = u64::from_be_bytes(*bytes.first_chunk().expect("there are eight"));
-                counts.arrive(number, from.ip());
+                counts.arrive(number, from, at);
             }
             Ok(_) => {}
             Err(error) if is_timeout(&error) || error.kind() == io::ErrorKind::Interrupted => {}
@@ -228,31 +241,61 @@ fn receive(socket: &UdpSocket, size: usize, counts: &Mutex<Counts>) {
     }
 }
 
+/// Length and sender of a datagram, and when the kernel received it.
+fn receive_one(
+    socket: &UdpSocket,
+    bytes: &mut [u8],
+    control: &mut Vec<u8>,
+) -> io::Result<(usize, IpAddr, Instant)> {
+    let mut parts = [IoSliceMut::new(bytes)];
+    let socket = socket.as_raw_fd();
+    let received =
+        recvmsg::<SockaddrStorage>(socket, &mut parts, Some(control), MsgFlags::empty())?;
+    // The two clocks in this order: a thread that is stopped between them makes the arrival later, never earlier.
+    let (wall, now) = (SystemTime::now(), Instant::now());
+    let stamp = received.cmsgs()?.find_map(|message| match message {
+        ControlMessageOwned::ScmTimestampns(stamp) => Some(Duration::from(stamp)),
+        _ => None,
+    });
+    let stamp = stamp.ok_or_else(|| io::Error::other("the kernel gave no timestamp"))?;
+    let ago = wall.duration_since(SystemTime::UNIX_EPOCH + stamp).unwrap_or_default();
+    let from = received.address.as_ref().and_then(address).unwrap_or([0; 4].into());
+    Ok((received.bytes, from, now - ago))
+}
+
+fn address(from: &SockaddrStorage) -> Option<IpAddr> {
+    let ipv4 = from.as_sockaddr_in().map(|from| from.ip().into());
+    ipv4.or_else(|| from.as_sockaddr_in6().map(|from| from.ip().into()))
+}
+
 impl Counts {
-    fn arrive(&mut self, number: u64, from: IpAddr) {
-        let now = Instant::now();
-        if let Some(last) = self.last_arrival.replace(now) {
-            self.longest_silence = self.longest_silence.max(now - last);
+    fn arrive(&mut self, number: u64, from: IpAddr, at: Instant) {
+        if let Some(last) = self.last_arrival.replace(at) {
+            self.longest_silence = self.longest_silence.max(at.saturating_duration_since(last));
         }
         self.source = Some(from);
-        let word = (number / 64) as usize;
-        if word >= ARRIVED_WORDS_MAX {
+        if number >= NUMBERS_MAX {
             return;
         }
-        if word >= self.arrived.len() {
-            self.arrived.resize(word + 1, 0);
-            self.translated.resize(word + 1, 0);
+        let place = number as usize;
+        if place >= self.arrived.len() {
+            self.arrived.resize(place + 1, None);
+            self.translated.resize(place / 64 + 1, 0);
         }
         if *self.first_source.get_or_insert(from) != from {
-            self.translated[word] |= 1 << (number % 64);
+            self.translated[place / 64] |= 1 << (number % 64);
         }
-        if is_set(&self.arrived, number) {
+        if self.arrived[place].is_some() {
             self.twice += 1;
         } else if number < self.seen {
             self.late += 1;
         }
-        self.arrived[word] |= 1 << (number % 64);
+        self.arrived[place].get_or_insert(at);
         self.seen = self.seen.max(number + 1);
+    }
+
+    fn arrival(&self, number: u64) -> Option<Instant> {
+        self.arrived.get(usize::try_from(number).ok()?).copied().flatten()
     }
 }
 
@@ -268,6 +311,7 @@ fn bound(address: IpAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((address, 0))?;
     // What arrives while this thread waits for a core must not be lost here. Labs have root's word for it.
     rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES)?;
+    setsockopt(&socket, ReceiveTimestampns, &true)?;
     socket.set_read_timeout(Some(LOOK_AROUND))?;
     Ok(socket)
 }
@@ -277,7 +321,7 @@ const LOOK_AROUND: Duration = Duration::from_millis(50);
 /// Ten seconds of small datagrams: the kernel counts up to 1 KiB for each.
 const RECEIVE_BUFFER_BYTES: usize = 16 << 20;
 /// Hours of numbers: a foreign datagram must not take all memory.
-const ARRIVED_WORDS_MAX: usize = 1 << 20;
+const NUMBERS_MAX: u64 = 1 << 23;
 
 #[cfg(test)]
 mod tests {
@@ -287,13 +331,16 @@ mod tests {
     fn arrivals_are_told_by_their_numbers() {
         let mut counts = Counts { sent: 10, ..Counts::default() };
         let from = IpAddr::from([10, 0, 0, 1]);
+        let begin = Instant::now();
+        let at = |number| begin + Duration::from_millis(number);
         for number in [0, 1, 4, 3, 4, u64::MAX] {
-            counts.arrive(number, from);
+            counts.arrive(number, from, at(number.min(9)));
         }
         assert_eq!((counts.seen, counts.late, counts.twice), (5, 1, 1));
         let steady = Steady { counts: Arc::new(Mutex::new(counts)), threads: Vec::new() };
         assert_eq!((steady.arrived(0..5), steady.missing(0..5)), (4, 1));
         assert_eq!((steady.arrived(2..4), steady.missing(5..10)), (1, 5));
+        assert_eq!((steady.last_arrival(0..4), steady.last_arrival(5..10)), (Some(at(3)), None));
         assert_eq!(steady.mark(), 10);
     }
 }
