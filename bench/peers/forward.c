@@ -4,7 +4,7 @@
  *
  *     peer-forward EAL-OPTIONS -- TABLE
  *
- * It prints one line when it has loaded the table, with its version and lookups. Then it reads lines `ROW LOOKUP MS` from
+ * The program prints one line when it has loaded the table, with its version and lookups. Then the program reads lines `ROW LOOKUP MS` from
  * standard input, forwards frames of that row for MS milliseconds, and prints nanoseconds a frame. The lookup `none`
  * measures the device's part alone: take buffers, write frames, give them back.
  */

@@ -67,7 +67,10 @@ fn is_not_outlived(topology: &Topology, stream: &Steady, limit: u64, how: &str) 
     let sent_late = stream.arrived(lapsed..end);
     assert_eq!(sent_late, 0, "{how}: were sent when the lease had lapsed, and arrived");
     let bound = Duration::from_millis(limit) + UNDER_WAY;
-    assert!(outlived <= bound, "{how}: the last arrived after {outlived:?}, the bound is {bound:?}");
+    assert!(
+        outlived <= bound,
+        "{how}: the last arrived after {outlived:?}, the bound is {bound:?}"
+    );
 }
 
 fn is_back(topology: &Topology, accelerated: &Accelerated, stream: &Steady) {

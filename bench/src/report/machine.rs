@@ -26,7 +26,7 @@ pub fn facts() -> Vec<(String, String)> {
     let load = if quiet {
         load
     } else {
-        format!("{load}: something else ran, and the figures mean little")
+        format!("{load} in the minute before: if something else ran, the figures mean little")
     };
     let facts = [
         ("Processor", model),

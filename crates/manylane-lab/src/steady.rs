@@ -21,7 +21,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use manylane_io::namespace::Host;
 use nix::sys::socket::{
-    ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt::ReceiveTimestampns,
+    ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt,
+    sockopt::ReceiveTimestampns,
 };
 
 use crate::tools::until;
@@ -147,8 +148,9 @@ impl Steady {
     /// The last of these numbers that has arrived as it was sent: not from another address than the first of all.
     pub fn last_unchanged(&self, numbers: Range<u64>) -> Option<u64> {
         let counts = lock(&self.counts);
-        let is_unchanged =
-            |number: &u64| counts.arrival(*number).is_some() && !is_set(&counts.translated, *number);
+        let is_unchanged = |number: &u64| {
+            counts.arrival(*number).is_some() && !is_set(&counts.translated, *number)
+        };
         numbers.rev().find(is_unchanged)
     }
 

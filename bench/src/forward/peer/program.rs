@@ -43,7 +43,7 @@ struct Answer {
     dropped: u64,
 }
 
-/// The program, while it runs. It waits for its standard input, so it takes no time while manylane is measured.
+/// The program, while it runs. The program waits for its standard input while manylane is measured, and takes no time.
 pub struct Program {
     child: Child,
     /// `None` at the end: the program ends when this is closed.
@@ -116,7 +116,7 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         drop(self.to.take());
-        let _ = self.child.wait(); // It has ended, or the system says why not; the figures are printed.
+        let _ = self.child.wait(); // The program has ended, or the system says why not; the figures are printed.
     }
 }
 
