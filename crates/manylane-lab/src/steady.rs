@@ -247,7 +247,7 @@ fn receive(socket: &UdpSocket, size: usize, counts: &Mutex<Counts>) {
 fn receive_one(
     socket: &UdpSocket,
     bytes: &mut [u8],
-    control: &mut Vec<u8>,
+    control: &mut [u8],
 ) -> io::Result<(usize, IpAddr, Instant)> {
     let mut parts = [IoSliceMut::new(bytes)];
     let socket = socket.as_raw_fd();
