@@ -31,6 +31,7 @@
 //! | dst, a worker                            | none  |     91,462 |
 //! | dst, and an heir                         | 3     |    140,619 |
 //! | handoff_a, 1 receiver x 3 frames         | none  |      8,962 |
+//! | handoff_a, batches                       | none  |      7,613 |
 //! | handoff_a, receivers x 2 and 1           | 3     |      5,127 |
 //! | handoff_a, receivers x 1 and 2           | 3     |      6,617 |
 //! | handoff_b                                | none  |     10,550 |
@@ -102,6 +103,8 @@ mod doorbell;
 mod dst;
 #[path = "loom/handoff.rs"]
 mod handoff;
+#[path = "loom/handoff_batch.rs"]
+mod handoff_batch;
 #[path = "loom/hook.rs"]
 mod hook;
 #[path = "loom/proxy.rs"]
@@ -131,6 +134,8 @@ mod words;
 
 use manylane_sync::primitive::foreign::{AtomicU64, Ordering};
 
+const MAX_BRANCHES: usize = 20_000;
+
 /// Runs `model` in every execution with at most `preemptions` preemptions (`None`: in every one), and
 /// reports their number.
 fn explore(name: &str, preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
@@ -138,6 +143,8 @@ fn explore(name: &str, preemptions: Option<usize>, model: impl Fn() + Send + Syn
     let started = std::time::Instant::now();
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = preemptions;
+    // Loom counts each load: of a map of buckets, several hundred at a time.
+    builder.max_branches = MAX_BRANCHES;
     let count = executions.clone();
     builder.check(move || {
         count.fetch_add(1, Ordering::Relaxed);
