@@ -37,6 +37,7 @@
 //! | handoff_b                                | none  |     10,550 |
 //! | handoff, a queue leaves                  | none  | 17 + 9,725 |
 //! | hook_a                                   | none  |     17,332 |
+//! | hook_a and b, a member                   | 3     |     42,484 |
 //! | hook_b, three threads                    | 3     |     35,293 |
 //! | hook_c, a slot used again                | 3     |    134,745 |
 //! | rcu_a, 1 reader x 2 sections             | none  |      2,628 |
@@ -107,6 +108,8 @@ mod handoff;
 mod handoff_batch;
 #[path = "loom/hook.rs"]
 mod hook;
+#[path = "loom/hook_group.rs"]
+mod hook_group;
 #[path = "loom/proxy.rs"]
 mod proxy;
 #[path = "loom/rcu.rs"]
