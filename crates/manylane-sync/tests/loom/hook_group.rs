@@ -1,7 +1,7 @@
 //! `hook`, when one socket's hook carries another's generation: as a group's, which delivers to its members.
 //!
-//! Control renews the member, and binds the group to the generation that this returns. The models are of the crate's own
-//! types; the mutants are of this caller.
+//! Control renews the member, and binds the group to the generation that this returns. The models are of the crate's
+//! own types; the mutants are of this caller.
 
 use loom::thread;
 use manylane_sync::hook::{Binding, Bound, Generation, HookReader, Hooks, Socket};
