@@ -202,8 +202,11 @@ const BUGS: [(&str, Wrong); 42] = [
     }),
 ];
 
+/// A bug by what it makes of a table.
+type WrongTable = fn(&mut RuleTable);
+
 /// Bugs that concern more than one expression.
-const OF_TABLES: [(&str, fn(&mut RuleTable)); 6] = [
+const OF_TABLES: [(&str, WrongTable); 6] = [
     ("policy: accept", |table| {
         table
             .chains

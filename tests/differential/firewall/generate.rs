@@ -31,7 +31,8 @@ const CHAINS: [&str; 3] = ["one", "two", "three"];
 
 fn nft(random: &mut Random) -> String {
     let mut text = String::from("table inet t\ndelete table inet t\ntable inet t {\n");
-    text += "set named4 { type ipv4_addr; flags interval; elements = { 10.8.0.0/24, 10.8.7.2-10.8.7.100, 10.9.1.1 } }\n";
+    text += "set named4 { type ipv4_addr; flags interval; ";
+    text += "elements = { 10.8.0.0/24, 10.8.7.2-10.8.7.100, 10.9.1.1 } }\n";
     text += "set named6 { type ipv6_addr; elements = { 2001:db8:8::1, 2001:db8:9:0:0:0:7:2 } }\n";
     text += "map marks { type inet_service : mark; elements = { 22 : 1, 400 : 4 } }\n";
     text += "set seen { type ipv4_addr; flags dynamic; size 1000; }\n";
@@ -71,7 +72,7 @@ fn body(random: &mut Random, chains: &[&str], hook: &str) -> String {
         text += &match random.below(20) {
             0 => " counter".into(),
             1 | 2 => effect(random, about, protocol, hook),
-            3 if protocol != "" => format!(" {}", verdict_map(random, protocol, chains)),
+            3 if !protocol.is_empty() => format!(" {}", verdict_map(random, protocol, chains)),
             _ => format!(" counter {}", verdict(random, chains, hook)),
         };
         text += "\n";
@@ -139,7 +140,7 @@ fn condition(random: &mut Random, about: About, protocol: &str, hook: &str) -> S
     let port = random.pick(&["sport", "dport"]);
     match random.below(14) {
         0 | 1 => address(random, about, side, not),
-        2 | 3 if protocol != "" => format!("{protocol} {port} {}", ports(random, not)),
+        2 | 3 if !protocol.is_empty() => format!("{protocol} {port} {}", ports(random, not)),
         4 if protocol == "tcp" => random
             .pick(&[
                 "tcp flags syn",
@@ -152,7 +153,7 @@ fn condition(random: &mut Random, about: About, protocol: &str, hook: &str) -> S
             ])
             .into(),
         5 => connection(random, about),
-        6 if protocol != "" && about == About::V4 => {
+        6 if !protocol.is_empty() && about == About::V4 => {
             let set = "{ 10.8.0.0/24 . 400-500, 10.8.7.1 . 22, 10.9.1.0-10.9.7.255 . 53-80 }";
             format!("ip {side} . {protocol} {port} {not}{set}")
         }
@@ -297,7 +298,7 @@ fn connection(random: &mut Random, about: About) -> String {
     }
 }
 
-/// Chains of the operator's, each of which may jump to the later ones.
+/// Chains of the operator's. Each may jump to the later ones.
 const OWN: [&str; 2] = ["A", "B"];
 
 fn iptables(random: &mut Random) -> String {
@@ -341,10 +342,10 @@ fn rule(random: &mut Random, table: &str, jumps: &[&str], hook: &str) -> String 
         _ => String::new(),
     };
     let protocol = random.pick(&["", "tcp", "udp"]);
-    if protocol != "" {
+    if !protocol.is_empty() {
         text += &format!("-p {protocol} ");
     }
-    if protocol != "" && random.percent(50) {
+    if !protocol.is_empty() && random.percent(50) {
         text += &match random.below(4) {
             0 => format!("-m {protocol} {not}--dport {} ", random.pick(&["22", "400:499", "443"])),
             1 => {

@@ -5,7 +5,7 @@
 //! | `fixtures.rs`     | rulesets of `testdata/firewall/`, and what the evaluator says of each                     |
 //! | `generate.rs`     | random rules, for nft, iptables-nft and legacy iptables                                   |
 //! | `connections.rs`  | a router with established connections, and their packets                                  |
-//! | `against.rs`      | random rules and connections: where the evaluator says yes, the kernel accepts and does nothing else |
+//! | `against.rs`      | where the evaluator says yes, the kernel accepts and does nothing else                    |
 //! | `bugs.rs`         | planted bugs, which that comparison finds                                                 |
 //!
 //! `FIREWALL_PACKETS=1000000 cargo test -p manylane-accelerate --test firewall against` sends a million packets.

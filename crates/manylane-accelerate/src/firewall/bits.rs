@@ -7,7 +7,7 @@ pub(super) enum Truth {
     Yes,
     /// For none.
     No,
-    /// It is not known. `asks`: the addresses, ports or mark of a flow would tell.
+    /// Neither is known. `asks`: the addresses, ports or mark of a flow would tell.
     Maybe { asks: bool },
 }
 
@@ -54,12 +54,12 @@ pub(super) struct Bits {
 }
 
 impl Bits {
-    /// Of which nothing is known.
+    /// Bytes without a known bit.
     pub(super) fn unknown(length: usize, asks: bool) -> Bits {
         Bits { value: vec![0; length], known: vec![0; length], asked: vec![asks; length] }
     }
 
-    /// Of which everything is known.
+    /// Bytes with all bits known.
     pub(super) fn known(value: &[u8]) -> Bits {
         Bits {
             value: value.to_vec(),
@@ -68,13 +68,13 @@ impl Bits {
         }
     }
 
-    /// Of which only the bits of `known` are known.
+    /// Bytes with the bits of `known` known, and no others.
     pub(super) fn partly(value: &[u8], known: &[u8]) -> Bits {
         let value = value.iter().zip(known).map(|(value, known)| value & known).collect();
         Bits { value, known: known.to_vec(), asked: vec![false; known.len()] }
     }
 
-    /// The bytes, or else a flow would tell them if there is none yet.
+    /// These bytes, or unknown ones; `asks`: a flow would tell them.
     pub(super) fn or_asked(value: Option<&[u8]>, length: usize, asks: bool) -> Bits {
         value.map_or_else(|| Bits::unknown(length, asks), Bits::known)
     }
@@ -89,7 +89,7 @@ impl Bits {
         self.value.len()
     }
 
-    /// The bytes from `at`; `None` if they are not all there.
+    /// The bytes from `at`; `None` where one of them is missing.
     pub(super) fn part(&self, at: usize, length: usize) -> Option<Bits> {
         let range = at..at.checked_add(length)?;
         Some(Bits {
@@ -99,7 +99,7 @@ impl Bits {
         })
     }
 
-    /// Writes `other` at a place, as far as there is room.
+    /// Writes `other` at a place, as far as its bytes fit.
     pub(super) fn put(&mut self, at: usize, other: &Bits) {
         let room = self.len().saturating_sub(at).min(other.len());
         self.value[at..at + room].copy_from_slice(&other.value[..room]);

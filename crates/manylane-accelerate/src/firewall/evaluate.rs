@@ -21,13 +21,13 @@ pub(super) enum Step {
     Next,
     /// The rule does not match, for none or for some.
     If(Truth),
-    /// It does something, or may do, that the kernel has to do.
+    /// The expression does something, or may do, that the kernel has to do.
     Effect(Cause, Option<String>),
-    /// It counts.
+    /// The expression counts.
     Count,
-    /// It drops packets that came by the wrong port, which is left to whoever forwards; the next expression follows.
+    /// The expression looks for the source's route, which is left to the forwarder; the next expression follows.
     ReversePath,
-    /// One of these verdicts, each for some packets; and whether there is a verdict at all.
+    /// One of these verdicts, each for some packets; and whether any applies.
     Verdicts(Vec<(Truth, Verdict)>, Truth),
 }
 
@@ -111,7 +111,10 @@ pub(super) fn evaluate(
         Expression::MetaSet { .. } => Step::Effect(Cause::PacketChange, None),
         Expression::CtSet { .. } => Step::Effect(Cause::ConnectionChange, None),
         Expression::PayloadSet { .. } => Step::Effect(Cause::Rewrite, None),
-        Expression::ExtensionHeaderSet { .. } => Step::Effect(Cause::TcpOption, None),
+        Expression::ExtensionHeaderSet { operation: EXTHDR_TCP_OPTION, kind: TCP_MSS } => {
+            Step::Effect(Cause::SegmentSize, None)
+        }
+        Expression::ExtensionHeaderSet { .. } => Step::Effect(Cause::Rewrite, None),
         Expression::Match(extension) => extension::matches(extension, view),
         Expression::Target(extension) => extension::target(extension),
         Expression::Other { name } => other(name),
@@ -366,7 +369,7 @@ fn other(name: &str) -> Step {
         "flow_offload" => Cause::FlowOffload,
         "reject" => Cause::Reject,
         "last" => return Step::Count,
-        // It looks at SYN only.
+        // This one looks at SYN only.
         "osf" => return Step::If(Truth::No),
         _ => return Step::Effect(Cause::Unknown, Some(name.into())),
     };
@@ -409,6 +412,7 @@ const CT_DST_IP: u32 = 20;
 const CT_SRC_IP6: u32 = 21;
 const CT_DST_IP6: u32 = 22;
 const EXTHDR_TCP_OPTION: u32 = 1;
+const TCP_MSS: u8 = 2;
 const FIB_OIF: u32 = 1;
 const FIB_TYPE: u32 = 3;
 const FIB_SADDR: u32 = 1;

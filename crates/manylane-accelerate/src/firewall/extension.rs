@@ -59,7 +59,7 @@ fn by_name(name: &str) -> Step {
         "nfacct" => return Step::Count,
         // Extension headers, which the packet does not have.
         "rt" | "frag" | "hbh" | "dst" | "mh" => return Step::If(Truth::No),
-        // They change nothing of a packet or of a state. What ipsets hold is not known.
+        // These change nothing of a packet or of a state. What ipsets hold is not known.
         "ah" | "bpf" | "cgroup" | "cluster" | "connlabel" | "cpu" | "dccp" | "devgroup"
         | "dscp" | "ecn" | "esp" | "eui64" | "helper" | "hl" | "icmp" | "icmp6" | "ipcomp"
         | "ipv6header" | "length" | "mac" | "osf" | "owner" | "physdev" | "policy" | "realm"
@@ -78,12 +78,14 @@ pub(super) fn target(extension: &Extension) -> Step {
         "LOG" | "NFLOG" | "ULOG" | "AUDIT" => Cause::Log,
         "REJECT" => Cause::Reject,
         "NFQUEUE" | "QUEUE" => Cause::Queue,
-        "TCPMSS" | "TCPOPTSTRIP" => Cause::TcpOption,
+        "TCPMSS" => Cause::SegmentSize,
         "MARK" | "CLASSIFY" | "HMARK" | "SECMARK" => Cause::PacketChange,
         "CONNMARK" | "CONNSECMARK" => Cause::ConnectionChange,
         "TEE" => Cause::Duplicate,
         "TPROXY" | "SYNPROXY" => Cause::Proxy,
-        "DSCP" | "TOS" | "ECN" | "TTL" | "HL" | "CHECKSUM" | "DNPT" | "SNPT" => Cause::Rewrite,
+        "DSCP" | "TOS" | "ECN" | "TTL" | "HL" | "CHECKSUM" | "DNPT" | "SNPT" | "TCPOPTSTRIP" => {
+            Cause::Rewrite
+        }
         "SET" => Cause::SetUpdate,
         "NOTRACK" => Cause::Notrack,
         "TRACE" => Cause::Trace,
@@ -308,7 +310,7 @@ fn mark(data: Fields<'_>, mark: Option<u32>, asks: bool) -> Option<Truth> {
 
 /// No flow would tell.
 const NEVER: Truth = Truth::Maybe { asks: false };
-/// `XT_CONNTRACK_STATE_SNAT`, `_DNAT`: behind the states of `enum ip_conntrack_info`, of which there are 5.
+/// `XT_CONNTRACK_STATE_SNAT`, `_DNAT`: behind the 5 states of `enum ip_conntrack_info`.
 const STATE_SNAT: u64 = 1 << 6;
 const STATE_DNAT: u64 = 1 << 7;
 const RTN_UNICAST: u32 = 1;

@@ -8,7 +8,7 @@
 //! | File           | Holds                                                                          |
 //! |----------------|--------------------------------------------------------------------------------|
 //! | `packet.rs`    | the question: a class of packets, and what is known of their bytes at each hook |
-//! | `bits.rs`      | values of which some bits are known, and conditions that hold, do not, or may   |
+//! | `bits.rs`      | values with some known bits, and conditions that hold, do not, or may   |
 //! | `evaluate.rs`  | the expressions of nftables                                                    |
 //! | `extension.rs` | the matches and targets of iptables                                            |
 //! | `lookup.rs`    | sets and maps                                                                  |
@@ -46,6 +46,8 @@ mod extension;
 mod lookup;
 mod obstacle;
 mod packet;
+#[cfg(test)]
+mod tests;
 mod text;
 mod walk;
 
@@ -75,9 +77,9 @@ pub struct Options {
 pub enum Answer {
     /// Each chain accepts all of them and does nothing else, but for what the provisos say.
     Yes(Provisos),
-    /// This is in the way, of some packets of every such flow at least.
+    /// An obstacle, for some packets of every such flow at least.
     No(Obstacle),
-    /// This is in the way of some flows: addresses, ports, direction or mark decide. The question about one flow has a
+    /// An obstacle for some flows: addresses, ports, direction or mark decide. The question about one flow has a
     /// plainer answer.
     AskPerFlow(Obstacle),
 }

@@ -8,51 +8,51 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// It drops the packet.
+    /// The rule drops the packet.
     Drop,
     /// The chain's policy drops what no rule accepts.
     Policy,
-    /// It answers with an error.
+    /// The rule answers with an error.
     Reject,
     /// A program in user space decides.
     Queue,
-    /// It logs.
+    /// The rule logs.
     Log,
-    /// It limits the rate.
+    /// The rule limits the rate.
     Limit,
-    /// It counts down a quota.
+    /// The rule counts down a quota.
     Quota,
-    /// It counts connections.
+    /// The rule counts connections.
     ConnectionLimit,
-    /// It reads the packets and bytes of the connection, which conntrack counts only in the kernel.
+    /// The rule reads the packets and bytes of the connection, which conntrack counts only in the kernel.
     ConnectionBytes,
-    /// It sends a copy.
+    /// The rule sends a copy.
     Duplicate,
-    /// It sends the packet elsewhere.
+    /// The rule sends the packet elsewhere.
     Redirect,
-    /// It hands the packet to a local socket.
+    /// The rule hands the packet to a local socket.
     Proxy,
-    /// It keeps connection tracking away.
+    /// The rule keeps connection tracking away.
     Notrack,
-    /// It draws numbers in turn.
+    /// The rule draws numbers in turn.
     NumberGenerator,
-    /// It changes a set.
+    /// The rule changes a set.
     SetUpdate,
-    /// It sets the mark, zone or another property of the connection.
+    /// The rule sets the mark, zone or another property of the connection.
     ConnectionChange,
-    /// It sets the mark, priority or another property of the packet.
+    /// The rule sets the mark, priority or another property of the packet.
     PacketChange,
-    /// It writes the packet.
+    /// The rule writes the packet.
     Rewrite,
-    /// It writes a TCP option.
-    TcpOption,
-    /// It offloads the connection to a flow table.
+    /// The rule writes the maximum segment size of TCP.
+    SegmentSize,
+    /// The rule offloads the connection to a flow table.
     FlowOffload,
-    /// It counts packets, and exact counters are asked for.
+    /// The rule counts packets, and counters have to be exact.
     Counter,
-    /// It traces.
+    /// The rule traces.
     Trace,
-    /// It is an expression, match or target that manylane does not know.
+    /// The rule has an expression, match or target that manylane does not know.
     Unknown,
     /// The rules are too many or too deep to be judged.
     TooMany,
@@ -80,26 +80,26 @@ impl Cause {
             Cause::ConnectionChange => "changes the connection (mark, zone, labels)",
             Cause::PacketChange => "changes the packet's mark, priority or another property",
             Cause::Rewrite => "writes the packet's bytes",
-            Cause::TcpOption => "writes a TCP option",
+            Cause::SegmentSize => "writes the maximum segment size of TCP",
             Cause::FlowOffload => "hands the connection to the kernel's flow table",
-            Cause::Counter => "counts them, and exact counters are asked for",
+            Cause::Counter => "counts them, and counters have to be exact",
             Cause::Trace => "traces them",
             Cause::Unknown => "has a part that manylane does not know",
             Cause::TooMany => "is one of too many, or too deep, to be judged",
         }
     }
 
-    /// The smallest change that frees established connections and takes no protection away; `None` if there is none.
+    /// The smallest change that frees established connections and takes no protection away; `None` if no change does.
     pub(super) fn cure(&self) -> Option<&'static str> {
         match self {
             Cause::Log => Some(
                 "to log first packets only, put `ct state new` in front of `log`; the rule's verdict, if it has one, \
                  stays in a rule of its own without that condition",
             ),
-            Cause::TcpOption => Some(
+            Cause::SegmentSize => Some(
                 "put `tcp flags & (syn|rst) == syn` in front: the maximum segment size is negotiated in SYN only",
             ),
-            Cause::FlowOffload => Some("take this rule out: it filters nothing"),
+            Cause::FlowOffload => Some("take `flow add` out of the rule: it filters nothing"),
             Cause::Counter => {
                 Some("leave exact counters off: then counters stand still for these packets")
             }
@@ -117,7 +117,7 @@ impl fmt::Display for Cause {
 /// Where a rule stands.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Place {
-    /// It is a rule of legacy iptables.
+    /// Whether the table is one of legacy iptables.
     pub is_legacy: bool,
     /// The family of the table: `inet`, `ip`, `ip6`, `netdev`.
     pub family: String,
@@ -174,6 +174,6 @@ impl fmt::Display for Obstacle {
 pub struct Provisos {
     /// Rules with counters that these packets may pass: the counters stand still for packets that another forwards.
     pub counters: Vec<Place>,
-    /// Rules that drop what comes from the wrong port (strict reverse path): whoever forwards has to check that.
+    /// Rules that drop what comes from the wrong port (strict reverse path): a forwarder has to check that.
     pub reverse_path: Vec<Place>,
 }

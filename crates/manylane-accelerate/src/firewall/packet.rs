@@ -88,7 +88,7 @@ impl Flow {
 
 /// A class of packets: those of established connections of a protocol, from one port to another; or of one flow.
 ///
-/// What is taken for granted, and has to be checked by whoever forwards such packets: the connection is confirmed and
+/// What is taken for granted, and has to be checked by a forwarder of such packets: the connection is confirmed and
 /// assured, and has no helper; of TCP's flags, ACK is set and SYN, FIN, RST and URG are not; the packet is whole, no
 /// fragment, and has no IP options or extension headers.
 #[derive(Clone, Debug, PartialEq, Eq)]

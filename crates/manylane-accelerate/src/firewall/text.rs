@@ -1,4 +1,4 @@
-//! A rule's text, near to what `nft -a list ruleset` writes. It is for readers: what a rule does is `evaluate.rs`'s.
+//! A rule's text, near to what `nft -a list ruleset` writes, for readers: what a rule does is `evaluate.rs`'s.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -141,6 +141,13 @@ fn statement(
             };
             format!("{what} {not}{map}{}", elements(set, kind, names.len() > 1, table))
         }
+        other => return plain(other),
+    })
+}
+
+/// What an expression says that reads no register.
+fn plain(expression: &Expression) -> Option<String> {
+    Some(match expression {
         Expression::Immediate { data: Data::Verdict(verdict), .. } => verdict_text(verdict),
         Expression::Immediate { .. } => return None,
         Expression::Counter { .. } => "counter".into(),

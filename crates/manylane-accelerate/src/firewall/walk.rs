@@ -12,7 +12,7 @@ use super::obstacle::{Cause, Obstacle, Place, Provisos};
 use super::packet::View;
 use super::text;
 
-/// Whether packets come to a point, and if so, whether a flow's own facts decide that: `Some(false)` means that packets
+/// Whether packets reach a point, and if so, whether a flow's own facts decide that: `Some(false)` means that packets
 /// of every flow may.
 type Reach = Option<bool>;
 
@@ -118,7 +118,7 @@ impl<'w> Walk<'w> {
         outcome
     }
 
-    /// Which packets come to the rule behind this one, of those that come to this one.
+    /// Which packets reach the rule behind this one, of those that reach this one.
     fn rule(
         &mut self,
         chain: &'w RuleChain,
@@ -198,11 +198,11 @@ impl<'w> Walk<'w> {
             next = join(next, goes_on);
             ends |= has_ended;
         }
-        // Nothing ends here, so those that come are those that came.
+        // Nothing ends here, so all packets reach the next rule.
         if ends { next } else { Some(at.asks) }
     }
 
-    /// Which packets go on behind the rule, and whether any does not.
+    /// Which packets reach what is behind the rule, and whether any does not.
     fn verdict(
         &mut self,
         at: &At<'w>,
@@ -293,7 +293,7 @@ impl<'w> Walk<'w> {
 struct At<'w> {
     chain: &'w RuleChain,
     rule: &'w Rule,
-    /// Of those that come to the rule.
+    /// Of those that reach the rule.
     asks: bool,
     /// Of those that it matches.
     here: bool,

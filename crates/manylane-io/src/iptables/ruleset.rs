@@ -1,5 +1,5 @@
 //! The rules of legacy tables, in the words of [`nftables`](crate::netlink::nftables): one reader can judge both. The
-//! conditions of an entry itself become expressions, as iptables-nft writes them; matches and targets stay what they are.
+//! conditions of an entry itself become expressions, as iptables-nft writes them; matches and targets stay.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,12 +1,12 @@
-//! The expressions of a rule, decoded from netlink (linux/netfilter/nf_tables.h). What this room does not know keeps its
-//! name, so that a reader can say what a rule has that it cannot judge.
+//! The expressions of a rule, decoded from netlink (linux/netfilter/nf_tables.h). What this room does not know keeps
+//! its name, so that a reader can say what a rule has that it cannot judge.
 
 use crate::netlink::plain::{attribute, attributes, big_u32, text};
 
 /// What a rule, or an element of a verdict map, decides.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// The packet leaves the base chain and goes on.
+    /// The packet leaves the base chain and continues.
     Accept,
     /// The packet ends here.
     Drop,
@@ -99,15 +99,15 @@ pub struct Extension {
 pub enum Expression {
     /// A constant into a register.
     Immediate { to: usize, data: Data },
-    /// Goes on if a register compares so with a constant.
+    /// Continues if a register compares so with a constant.
     Compare { from: usize, comparison: Comparison, data: Vec<u8> },
-    /// Goes on if a register lies between two constants, both included, or outside of them.
+    /// Continues if a register lies between two constants, both included, or outside of them.
     Range { from: usize, is_outside: bool, low: Vec<u8>, high: Vec<u8> },
     /// Bits of a register into another.
     Bitwise { from: usize, to: usize, length: usize, operation: Bitwise },
     /// Words of 2, 4 or 8 bytes between the machine's order and the network's.
     ByteOrder { from: usize, to: usize, length: usize, size: usize },
-    /// Goes on if a set has a register's bytes as an element, or has not; a map's value goes to a register.
+    /// Continues if a set has a register's bytes as an element, or has not; a map's value goes to a register.
     Lookup { set: String, from: usize, to: Option<usize>, is_inverted: bool, is_verdict: bool },
     /// Bytes of the packet.
     Payload { to: usize, base: PayloadBase, offset: usize, length: usize },

@@ -25,9 +25,9 @@ pub struct RuleTable {
     pub family: TableFamily,
     /// Its name.
     pub name: String,
-    /// It is switched off.
+    /// Whether the table is switched off.
     pub is_dormant: bool,
-    /// It is a table of legacy iptables. Its rules have numbers in place of handles.
+    /// Whether the table is one of legacy iptables. Its rules have numbers in place of handles.
     pub is_legacy: bool,
     /// Its chains.
     pub chains: Vec<RuleChain>,

@@ -16,7 +16,7 @@ use manylane_io::netlink::kernel::Family;
 pub(super) struct Report {
     /// What this is about.
     about: &'static str,
-    /// Interfaces that were left out, as there are more than are looked at.
+    /// Interfaces that were left out, beyond those that are looked at.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     left_out: Vec<String>,
     connections: Vec<Connections>,
@@ -48,7 +48,7 @@ enum Rules {
     Accept,
     /// Something that only the kernel can do, or drop them.
     Kernel,
-    /// It depends on the flow's addresses and ports.
+    /// The flow's addresses and ports decide.
     PerFlow,
 }
 
@@ -188,7 +188,7 @@ fn list(obstacles: &[(Rules, &Obstacle)]) -> String {
 }
 
 const ABOUT: &str = "What the rules of this router would do to packets of established connections. This version of \
-                     manylane leaves all packets to the kernel where there are such rules: the table shows what a \
+                     manylane leaves all packets to the kernel where such rules exist: the table shows what a \
                      forwarder beside the kernel would be allowed to take, and what would be in its way.";
 const KINDS: [(Family, Protocol); 4] = [
     (Family::V4, Protocol::Tcp),
@@ -198,3 +198,77 @@ const KINDS: [(Family, Protocol); 4] = [
 ];
 /// Their pairs are 552.
 const PORTS_MAX: usize = 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use manylane_accelerate::firewall::Cause;
+
+    fn obstacle() -> Obstacle {
+        let place = Place {
+            is_legacy: false,
+            family: "inet".into(),
+            table: "filter".into(),
+            chain: "forward".into(),
+            handle: Some(4),
+            rule: "iifname \"wan\" log".into(),
+        };
+        Obstacle {
+            place,
+            cause: Cause::Log,
+            unknown: None,
+            cure: Some("log first packets only".into()),
+        }
+    }
+
+    fn report() -> Report {
+        let mut connections = Vec::new();
+        for (from, to) in [("lan", "wan"), ("lan", "dmz"), ("wan", "lan")] {
+            for (family, protocol) in KINDS {
+                let port = |name: &str| Port { name: name.into(), index: 1 };
+                let (ingress, egress) = (port(from), port(to));
+                let packet = Packet { ingress, egress, family, protocol, mark: None, flow: None };
+                let answer = match (from, protocol) {
+                    ("lan", _) => Answer::Yes(Provisos::default()),
+                    (_, Protocol::Tcp) => Answer::No(obstacle()),
+                    (_, Protocol::Udp) => Answer::AskPerFlow(obstacle()),
+                };
+                connections.push(said(&packet, answer));
+            }
+        }
+        Report { about: ABOUT, left_out: vec!["more".into()], connections }
+    }
+
+    #[test]
+    fn equal_pairs_share_a_row_and_equal_obstacles_a_number() {
+        let text = report().text();
+        let (_, table) = text.split_once("be in its way.\n\n").expect("the sentence is first");
+        assert_eq!(
+            table,
+            "From  To        IPv4 TCP    IPv4 UDP      IPv6 TCP    IPv6 UDP
+─────────────────────────────────────────────────────────────────
+lan   wan, dmz  accepted    accepted      accepted    accepted
+wan   lan       kernel [1]  per flow [2]  kernel [1]  per flow [2]
+
+left out: more; name interfaces to look at these
+
+in the way
+[1] table inet filter, chain forward, handle 4: `iifname \"wan\" log`: logs such packets
+    to free them: log first packets only
+[2] table inet filter, chain forward, handle 4: `iifname \"wan\" log`: logs such packets; the flow's
+    addresses and ports decide
+    to free them: log first packets only
+"
+        );
+    }
+
+    #[test]
+    fn for_programs() {
+        let json = serde_json::to_value(report()).expect("it is JSON");
+        let one = &json["connections"][8];
+        assert_eq!((&one["from"], &one["rules"]), (&"wan".into(), &"kernel".into()));
+        assert_eq!(one["obstacle"]["cause"], "log");
+        assert_eq!(one["obstacle"]["handle"], 4);
+        assert!(!report().is_free());
+    }
+}

@@ -82,7 +82,7 @@ pub(super) fn run(options: &DoctorOptions) -> ExitCode {
     }
 }
 
-/// The same for `--firewall`.
+/// Looks at the rules of the firewall, and says what was found.
 fn run_firewall(options: &DoctorOptions) -> ExitCode {
     let strict = Options { exact_counters: options.exact_counters };
     let report = match chosen(&options.interfaces) {

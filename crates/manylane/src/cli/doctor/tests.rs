@@ -154,6 +154,8 @@ fn packet_sockets_are_measured_only_where_that_is_asked_for() {
         bypass: vec![],
         capture,
         json: false,
+        firewall: false,
+        exact_counters: false,
     };
     for (names, capture, measured) in [
         (&[][..], false, 0),

@@ -1,0 +1,231 @@
+//! Rules of a few lines. The tests of `tests/differential/firewall/` have real and random ones.
+
+use manylane_io::netlink::nftables::expression::{
+    Comparison, Data, Expression, Extension, PayloadBase, Verdict,
+};
+use manylane_io::netlink::nftables::ruleset::{Rule, RuleChain, Ruleset};
+use manylane_io::netlink::nftables::set::{Element, Keys, Set};
+
+use super::*;
+
+fn verdict(verdict: Verdict) -> Expression {
+    Expression::Immediate { to: 0, data: Data::Verdict(verdict) }
+}
+
+fn other(name: &str) -> Expression {
+    Expression::Other { name: name.into() }
+}
+
+/// The destination port is this.
+fn port(number: u16) -> [Expression; 2] {
+    let load = Expression::Payload { to: 0, base: PayloadBase::Transport, offset: 2, length: 2 };
+    let data = number.to_be_bytes().to_vec();
+    [load, Expression::Compare { from: 0, comparison: Comparison::Equal, data }]
+}
+
+fn chain(name: &str, base: Option<Base>, rules: Vec<Vec<Expression>>) -> RuleChain {
+    let rule = |(at, expressions)| Rule { handle: at as u64 + 1, expressions };
+    RuleChain { name: name.into(), base, rules: rules.into_iter().enumerate().map(rule).collect() }
+}
+
+fn base(hook: Hook, kind: &str, drops: bool) -> Option<Base> {
+    Some(Base { hook, priority: 0, kind: kind.into(), drops, devices: vec!["lan".into()] })
+}
+
+fn table(family: TableFamily, chains: Vec<RuleChain>) -> RuleTable {
+    let (name, is_dormant, is_legacy) = ("t".into(), false, false);
+    RuleTable { family, name, is_dormant, is_legacy, chains, sets: Vec::new() }
+}
+
+/// A table whose forward chain has these rules and drops the rest.
+fn forward(rules: Vec<Vec<Expression>>) -> RuleTable {
+    table(TableFamily::Inet, vec![chain("forward", base(Hook::Forward, "filter", true), rules)])
+}
+
+fn packet() -> Packet {
+    let port = |name: &str, index| Port { name: name.into(), index };
+    Packet {
+        ingress: port("lan", 2),
+        egress: port("wan", 3),
+        family: Family::V4,
+        protocol: Protocol::Tcp,
+        mark: Some(0),
+        flow: None,
+    }
+}
+
+fn answer_with(table: RuleTable, options: Options) -> Answer {
+    Firewall::of(Ruleset { tables: vec![table] }).may(&packet(), options)
+}
+
+fn answer(table: RuleTable) -> Answer {
+    answer_with(table, Options::default())
+}
+
+/// What is in the way: the cause, whether a flow decides, and the handle.
+fn said(answer: &Answer) -> Option<(Cause, bool, Option<u64>)> {
+    match answer {
+        Answer::Yes(_) => None,
+        Answer::No(one) => Some((one.cause.clone(), false, one.place.handle)),
+        Answer::AskPerFlow(one) => Some((one.cause.clone(), true, one.place.handle)),
+    }
+}
+
+#[test]
+fn a_counter_is_a_proviso_or_an_obstacle() {
+    let counting =
+        || forward(vec![vec![Expression::Counter { packets: 0 }, verdict(Verdict::Accept)]]);
+    let Answer::Yes(provisos) = answer(counting()) else { panic!("a counter is no obstacle") };
+    assert_eq!(provisos.counters.len(), 1);
+    assert_eq!(
+        provisos.counters[0].to_string(),
+        "table inet t, chain forward, handle 1: `counter accept`"
+    );
+    let strict = answer_with(counting(), Options { exact_counters: true });
+    assert_eq!(said(&strict), Some((Cause::Counter, false, Some(1))));
+}
+
+#[test]
+fn an_expression_that_nobody_knows_is_never_a_yes() {
+    let unknown = forward(vec![vec![other("future"), verdict(Verdict::Accept)]]);
+    let Answer::No(obstacle) = answer(unknown) else { panic!("unknown is never a yes") };
+    assert_eq!((obstacle.cause, obstacle.unknown.as_deref()), (Cause::Unknown, Some("future")));
+    let extension = Extension { name: "future".into(), revision: 0, data: Vec::new() };
+    let matched = forward(vec![vec![Expression::Match(extension)], vec![verdict(Verdict::Accept)]]);
+    assert_eq!(said(&answer(matched)), Some((Cause::Unknown, false, Some(1))));
+}
+
+#[test]
+fn every_effect_by_name_is_an_obstacle() {
+    for (name, cause) in [
+        ("log", Cause::Log),
+        ("limit", Cause::Limit),
+        ("quota", Cause::Quota),
+        ("connlimit", Cause::ConnectionLimit),
+        ("queue", Cause::Queue),
+        ("dup", Cause::Duplicate),
+        ("fwd", Cause::Redirect),
+        ("tproxy", Cause::Proxy),
+        ("synproxy", Cause::Proxy),
+        ("notrack", Cause::Notrack),
+        ("numgen", Cause::NumberGenerator),
+        ("dynset", Cause::SetUpdate),
+        ("flow_offload", Cause::FlowOffload),
+        ("reject", Cause::Reject),
+    ] {
+        let rules = forward(vec![vec![other(name)], vec![verdict(Verdict::Accept)]]);
+        assert_eq!(said(&answer(rules)), Some((cause, false, Some(1))), "{name}");
+    }
+}
+
+#[test]
+fn what_a_flow_decides_is_asked_and_what_no_flow_decides_is_a_no() {
+    let [load, compare] = port(22);
+    let dropped =
+        forward(vec![vec![load, compare, verdict(Verdict::Drop)], vec![verdict(Verdict::Accept)]]);
+    assert_eq!(said(&answer(dropped)), Some((Cause::Drop, true, Some(1))));
+    // The packet's length is no flow's.
+    let length = Expression::Meta { to: 0, key: 0 };
+    let compare = Expression::Compare { from: 0, comparison: Comparison::Equal, data: vec![0; 4] };
+    let dropped = forward(vec![
+        vec![length, compare, verdict(Verdict::Drop)],
+        vec![verdict(Verdict::Accept)],
+    ]);
+    assert_eq!(said(&answer(dropped)), Some((Cause::Drop, false, Some(1))));
+}
+
+#[test]
+fn a_chain_that_only_comes_back_decides_nothing() {
+    let [load, compare] = port(22);
+    let rules = vec![vec![load, compare, verdict(Verdict::Jump("own".into()))], vec![other("log")]];
+    let mut table = forward(rules);
+    table.chains.push(chain("own", None, vec![vec![verdict(Verdict::Return)]]));
+    // All flows reach the second rule.
+    assert_eq!(said(&answer(table)), Some((Cause::Log, false, Some(2))));
+}
+
+#[test]
+fn chains_that_the_packets_do_not_pass_are_not_in_the_way() {
+    let drops = |family, hook, kind: &str| {
+        table(family, vec![chain("c", base(hook, kind, true), Vec::new())])
+    };
+    for (family, hook, kind, is_passed) in [
+        (TableFamily::Inet, Hook::Forward, "filter", true),
+        (TableFamily::Ip, Hook::Postrouting, "filter", true),
+        (TableFamily::Ip6, Hook::Forward, "filter", false),
+        (TableFamily::Inet, Hook::Postrouting, "nat", false),
+        (TableFamily::Inet, Hook::Input, "filter", false),
+        (TableFamily::Bridge, Hook::Forward, "filter", false),
+        (TableFamily::Netdev, Hook::Ingress, "filter", true),
+        // Its device is the ingress.
+        (TableFamily::Netdev, Hook::Egress, "filter", false),
+    ] {
+        let is_in_the_way = said(&answer(drops(family, hook, kind))).is_some();
+        assert_eq!(is_in_the_way, is_passed, "{family} {hook:?} {kind}");
+    }
+    let dormant =
+        RuleTable { is_dormant: true, ..drops(TableFamily::Inet, Hook::Forward, "filter") };
+    assert_eq!(said(&answer(dormant)), None);
+}
+
+#[test]
+fn a_set_that_packets_change_is_not_known() {
+    let lookup = |set: &str| Expression::Lookup {
+        set: set.into(),
+        from: 0,
+        to: None,
+        is_inverted: false,
+        is_verdict: false,
+    };
+    let load = Expression::Meta { to: 0, key: 16 };
+    for (is_volatile, wanted) in [(false, None), (true, Some((Cause::Drop, false, Some(1))))] {
+        let udp = Element { keys: Keys::One(vec![17]), data: None, stateful: Vec::new() };
+        let (name, elements) = ("s".into(), vec![udp]);
+        let set = Set { name, key_bytes: 1, is_volatile, elements, ..Set::default() };
+        let rules = vec![
+            vec![load.clone(), lookup("s"), verdict(Verdict::Drop)],
+            vec![verdict(Verdict::Accept)],
+        ];
+        let table = RuleTable { sets: vec![set], ..forward(rules) };
+        assert_eq!(said(&answer(table)), wanted);
+    }
+}
+
+#[test]
+fn too_many_rules_are_a_no_with_that_reason() {
+    let elements = |count: u32| {
+        let one = |key: u32| Element {
+            keys: Keys::One(key.to_be_bytes().to_vec()),
+            data: None,
+            stateful: Vec::new(),
+        };
+        (0..count).map(one).collect()
+    };
+    let set = Set { name: "s".into(), key_bytes: 4, elements: elements(10_000), ..Set::default() };
+    let lookup = Expression::Lookup {
+        set: "s".into(),
+        from: 4,
+        to: None,
+        is_inverted: false,
+        is_verdict: false,
+    };
+    let load = Expression::Immediate { to: 4, data: Data::Value(vec![0xff; 4]) };
+    let rules = vec![vec![load, lookup]; 1001];
+    let table = RuleTable { sets: vec![set], ..forward(rules) };
+    assert_eq!(said(&answer(table)).map(|said| said.0), Some(Cause::TooMany));
+}
+
+#[test]
+fn an_obstacle_names_its_rule_and_a_change_that_protects_as_before() {
+    let [load, compare] = port(22);
+    let rules = forward(vec![vec![load, compare, other("log")], vec![verdict(Verdict::Accept)]]);
+    let Answer::AskPerFlow(obstacle) = answer(rules) else { panic!("ports decide") };
+    let text = "table inet t, chain forward, handle 1: `tcp dport 22 log`: logs such packets";
+    assert_eq!(obstacle.to_string(), text);
+    assert!(obstacle.cure.expect("it has one").contains("ct state new"));
+    for cause in
+        [Cause::Drop, Cause::Policy, Cause::Reject, Cause::Limit, Cause::Quota, Cause::Notrack]
+    {
+        assert_eq!(cause.cure(), None, "{cause:?} protects");
+    }
+}
