@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(
             table,
             "From  To        IPv4 TCP    IPv4 UDP      IPv6 TCP    IPv6 UDP
-─────────────────────────────────────────────────────────────────
+───────────────────────────────────────────────────────────────────
 lan   wan, dmz  accepted    accepted      accepted    accepted
 wan   lan       kernel [1]  per flow [2]  kernel [1]  per flow [2]
 
