@@ -15,8 +15,8 @@ use manylane_net::wire::nd::Message;
 
 use crate::scenario::Scenario;
 
-/// Stations that never spoke answer another host's first ping while the scan runs, unless the worker itself stood still, and the router solicits each of them
-/// before the scan's addresses that it owes a solicitation.
+/// Stations that never spoke answer another host's first ping while the scan runs, unless the worker itself stood still,
+/// and the router solicits each of them before the scan's addresses that it owes a solicitation.
 #[test]
 fn a_scan_of_random_addresses_delays_no_station_that_is_there() {
     for network in [Network::V4, Network::V6] {
