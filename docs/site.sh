@@ -24,7 +24,7 @@ rm -rf "$work"
 mkdir -p "$work/source"
 cp docs/zensical.toml "$work/"
 # The files of the work tree, also those that are not committed yet.
-git ls-files -z --cached --others --exclude-standard -- '*.md' '*.png' '*.svg' '*.rs' '*.toml' '*.sh' '*.json' 'LICENSE-*' docs/site.css |
+git ls-files -z --cached --others --exclude-standard -- '*.md' '*.png' '*.svg' '*.rs' '*.h' '*.toml' '*.sh' '*.json' 'LICENSE-*' docs/site.css ':(exclude)bench/performance.in.md' |
     while IFS= read -r -d '' file; do
         [ ! -f "$file" ] || printf '%s\0' "$file"
     done | xargs -0 cp --parents -t "$work/source"

@@ -1,4 +1,4 @@
-//! The table and the frames, for both sides; `bench/peers/table.h` reads what [`write`] writes.
+//! The table and the frames, for both sides; `bench/peers/table.h` reads what [`write()`] writes.
 
 use std::io::{self, Write};
 
