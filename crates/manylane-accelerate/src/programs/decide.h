@@ -10,7 +10,7 @@
  *     LOAD_BYTES(context, at, to, len)   load bytes of the frame, wherever they are; 0 if they are there
  *     NOW()                              the kernel's ticks (jiffies)
  *
- * and makes sure that HEADERS bytes of the frame, or all if it is shorter, lie between `data` and `end`.
+ * and makes sure that HEADERS_FLOW bytes of the frame, or all if it is shorter, lie between `data` and `end`.
  */
 #ifndef MANYLANE_PROGRAMS_DECIDE_H
 #define MANYLANE_PROGRAMS_DECIDE_H
@@ -19,14 +19,21 @@
 
 #include "fib.h"
 #include "flow.h"
+#include "flow_table.h"
 #include "rules.h"
 #include "tables.h"
 
 #define LINK_HEADER 14
 #define HEADER_V4 20
 #define HEADER_V6 40
-/* What is looked at of every packet. */
+#define HEADER_TCP 20
+#define HEADER_UDP 8
+/* Where checksums stand in these; in UDP's it is behind the length. */
+#define CHECKSUM_TCP 16
+#define CHECKSUM_UDP 6
+/* What is looked at of every packet, and of those that need a flow. */
 #define HEADERS (LINK_HEADER + HEADER_V6)
+#define HEADERS_FLOW (HEADERS + HEADER_TCP)
 
 #define TYPE_IPV4 bpf_htons(0x0800)
 #define TYPE_IPV6 bpf_htons(0x86dd)
@@ -37,7 +44,6 @@
 /* The shortest Ethernet frame, without its checksum: senders pad to it. */
 #define ETHERNET_MIN 60
 
-#define TCP_HEADER 20
 /* Extension headers in front of TCP that are walked, and where a frame's headers end at the latest. */
 #define EXTENSIONS 6
 #define HEADERS_MAX 512
@@ -59,6 +65,15 @@ struct packet {
 struct decision {
 	/* The ingress port's number; the VLAN's port, if the packet has a tag. */
 	__u32 ingress;
+	/* The number plus one of its entry in the flow table; 0 if it has none, or needs none. */
+	__u32 flow;
+	/* TCP: it opens, closes or resets the connection. */
+	__u16 closes;
+	__u8 has_payload;
+	/* It needs an entry, has none, and is a packet as those of a connection that has one. */
+	__u8 is_candidate;
+	/* Where it is looked for. */
+	struct flow_key key;
 	/* What follows is there when it is forwarded. */
 	__u32 is_ipv6;
 	const __u32 *record;
@@ -200,11 +215,11 @@ static __noinline int segment_len(void *context, __u32 protocol, __u32 at, __u32
 			return -EXTENSION;
 		protocol = header[0];
 	}
-	if (protocol != PROTOCOL_TCP || at + TCP_HEADER > len ||
+	if (protocol != PROTOCOL_TCP || at + HEADER_TCP > len ||
 	    LOAD_BYTES(context, LINK_HEADER + at + 12, &data_offset, 1))
 		return -SEGMENTS;
 	at += (data_offset >> 4) * 4;
-	if ((data_offset >> 4) * 4 < TCP_HEADER || at > len)
+	if ((data_offset >> 4) * 4 < HEADER_TCP || at > len)
 		return -SEGMENTS;
 	if (LINK_HEADER + at > HEADERS_MAX)
 		return -EXTENSION;
@@ -231,6 +246,14 @@ static __always_inline void describe_flow(struct flow *flow, const __u32 *header
 	flow->is_ipv6 = is_ipv6;
 	flow->transport_at = LINK_HEADER + (is_ipv6 ? HEADER_V6 : HEADER_V4);
 	flow->transport_len = len - (is_ipv6 ? HEADER_V6 : HEADER_V4);
+}
+
+/* Whether the rules have been asked about the packets of a flow that leave by this port. */
+static __always_inline int leaves_by(__u32 place, __u32 egress)
+{
+	const __u64 *entry = flow_at(place);
+
+	return entry && (LOAD(entry[FLOW_STATE]) >> 40 & 0xff) == egress;
 }
 
 /* From the route of the destination on: `id` is its next hop. The packet with this header has `len` bytes. */
@@ -269,6 +292,8 @@ static __always_inline enum verdict route_out(const struct packet *packet, struc
 			return REVERSE_PATH;
 	}
 	egress = LOAD(record[RECORD_PORT]);
+	if (decision->flow && !leaves_by(decision->flow, egress))
+		return FLOW_PAUSED;
 	if (egress == decision->ingress && flags & (is_ipv6 ? REDIRECTS_V6 : REDIRECTS_V4))
 		return SAME_PORT;
 	if (!(LOAD(port_at(egress)[PORT_FLAGS]) & EGRESS))
@@ -288,6 +313,137 @@ static __always_inline enum verdict route_out(const struct packet *packet, struc
 	decision->is_ipv6 = is_ipv6;
 	decision->record = record;
 	return FORWARDED;
+}
+
+#define TCP_FIN 1
+#define TCP_SYN 2
+#define TCP_RST 4
+#define TCP_ACK 16
+#define TCP_URG 32
+
+/* Whether the transport's header, `at` bytes behind the frame's start, is as conntrack wants it; reads ports and flags.
+ * `len` bytes of the packet are behind the IP header. */
+static __always_inline int reads_transport(const struct packet *packet, struct decision *decision, __u32 at,
+					   __u32 protocol, __u32 len, __u64 version)
+{
+	const void *header = packet->data + at;
+	__u32 flags, offset;
+
+	if (header + HEADER_UDP > packet->end || len < HEADER_UDP)
+		return 0;
+	decision->key.ends = *(const __u32 *)header | (__u64)protocol << 32 | version << 40;
+	if (protocol == PROTOCOL_UDP) {
+		decision->has_payload = 1;
+		return bpf_ntohs(*(const __u16 *)(header + 4)) == len;
+	}
+	if (protocol != PROTOCOL_TCP || header + HEADER_TCP > packet->end)
+		return 0;
+	offset = (*(const __u8 *)(header + 12) >> 4) * 4;
+	flags = *(const __u8 *)(header + 13);
+	if (offset < HEADER_TCP || offset > len)
+		return 0;
+	decision->has_payload = len > offset;
+	decision->closes = (flags & (TCP_FIN | TCP_SYN | TCP_RST)) != 0;
+	return decision->closes || (flags & (TCP_ACK | TCP_URG)) == TCP_ACK;
+}
+
+/* Finds the packet's entry, and whether the packet may follow it. */
+static __always_inline enum verdict follows_flow(struct decision *decision, int is_ipv6)
+{
+	const __u64 *entry;
+	__u64 state;
+
+	decision->flow = find_flow(&decision->key, is_ipv6);
+	entry = flow_at(decision->flow);
+	if (!decision->flow || !entry) {
+		decision->flow = 0;
+		decision->is_candidate = !decision->closes;
+		return NO_FLOW;
+	}
+	state = LOAD(entry[FLOW_STATE]);
+	if (decision->closes || FLOW_CLOSES(entry) || (__u32)state != LOAD(control[CONTROL_FLOWS]) >> 32 ||
+	    (state >> 32 & 0xff) != decision->ingress)
+		return FLOW_PAUSED;
+	return FORWARDED;
+}
+
+/* The decision where packets need a flow. Rules and the way back see the source as it came and the destination as it is
+ * translated, as in the kernel, which translates sources at the very end. */
+static __noinline int by_flow4(const struct packet *packet, struct decision *decision, __u32 flags)
+{
+	const __u32 *header = packet->data + LINK_HEADER;
+	__u32 translated[HEADER_V4 / 4], len, list;
+	const __u64 *entry;
+	int id, verdict;
+
+	if ((void *)header + HEADER_V4 > packet->end)
+		return MALFORMED;
+	len = bpf_ntohs(header[0] >> 16);
+	if (header[1] >> 16 & FRAGMENT_V4 ||
+	    !reads_transport(packet, decision, LINK_HEADER + HEADER_V4, header[2] >> 8 & 0xff, len - HEADER_V4, 4))
+		return NO_FLOW;
+	decision->key.addresses[0] = header[3] | (__u64)header[4] << 32;
+	verdict = follows_flow(decision, 0);
+	entry = flow_at(decision->flow);
+	if (verdict != FORWARDED || !entry)
+		return verdict;
+	translated[0] = header[0];
+	translated[1] = header[1];
+	translated[2] = header[2];
+	translated[3] = header[3];
+	translated[4] = LOAD(entry[FLOW_NEW_ADDRESSES]) >> 32;
+	id = lookup4(bpf_ntohl(translated[4]));
+	list = LOAD(control[CONTROL_RULES]) & 0xffff;
+	if (list) {
+		id = by_rules4(translated, LOAD(port_at(decision->ingress)[PORT_INTERFACE]), id, list, 0);
+		if (id < 0)
+			return -id;
+	}
+	return route_out(packet, decision, flags, id, translated, 0, len);
+}
+
+/* Whether a route to an IPv6 source leads out by the ingress port, where a rule of the firewall wants that. */
+static __noinline int source_is_valid6(const __u64 *address, __u32 ingress)
+{
+	/* Which table the way back takes is the kernel's to say where there are rules. */
+	if (LOAD(control[CONTROL_RULES]) >> LISTS_V6 & 0xffff)
+		return 0;
+	return passes_reverse_path(lookup6(bpf_be64_to_cpu(address[0]), bpf_be64_to_cpu(address[1])), ingress, RP_STRICT);
+}
+
+static __noinline int by_flow6(const struct packet *packet, struct decision *decision, __u32 flags)
+{
+	const __u32 *header = packet->data + LINK_HEADER;
+	__u32 translated[HEADER_V6 / 4], len, list;
+	const __u64 *other;
+	__u64 destination[2];
+	int id, verdict;
+
+	if ((void *)header + HEADER_V6 > packet->end)
+		return MALFORMED;
+	len = HEADER_V6 + bpf_ntohs(header[1] & 0xffff);
+	if (!reads_transport(packet, decision, LINK_HEADER + HEADER_V6, header[1] >> 16 & 0xff, len - HEADER_V6, 6))
+		return NO_FLOW;
+	__builtin_memcpy(decision->key.addresses, header + 2, 32);
+	verdict = follows_flow(decision, 1);
+	/* The destination is the source of what comes the other way. */
+	other = flow_addresses_at(((decision->flow - 1) ^ 1) + 1);
+	if (verdict != FORWARDED || !other)
+		return verdict;
+	if (flags & RP_STRICT_V6 && !source_is_valid6(decision->key.addresses, decision->ingress))
+		return REVERSE_PATH;
+	destination[0] = LOAD(other[0]);
+	destination[1] = LOAD(other[1]);
+	__builtin_memcpy(translated, header, 24);
+	__builtin_memcpy(translated + 6, destination, 16);
+	id = lookup6(bpf_be64_to_cpu(destination[0]), bpf_be64_to_cpu(destination[1]));
+	list = LOAD(control[CONTROL_RULES]) >> LISTS_V6 & 0xffff;
+	if (list) {
+		id = by_rules6(translated, LOAD(port_at(decision->ingress)[PORT_INTERFACE]), id, list);
+		if (id < 0)
+			return -id;
+	}
+	return route_out(packet, decision, flags, id, translated, 1, len);
 }
 
 static __always_inline enum verdict decide4(const struct packet *packet, struct decision *decision, __u32 flags)
@@ -323,6 +479,8 @@ static __always_inline enum verdict decide4(const struct packet *packet, struct 
 		return GROUP_ADDRESS;
 	if ((header[2] & 0xff) <= 1)
 		return EXPIRED;
+	if (LOAD(control[CONTROL_FLOWS]) & FLOWS_V4)
+		return by_flow4(packet, decision, flags);
 	id = lookup4(bpf_ntohl(destination));
 	list = LOAD(control[CONTROL_RULES]) & 0xffff;
 	if (list) {
@@ -363,6 +521,8 @@ static __always_inline enum verdict decide6(const struct packet *packet, struct 
 		return GROUP_ADDRESS;
 	if (header[1] >> 24 <= 1)
 		return EXPIRED;
+	if (LOAD(control[CONTROL_FLOWS]) & FLOWS_V6)
+		return by_flow6(packet, decision, flags);
 	id = lookup6(upper, lower);
 	list = LOAD(control[CONTROL_RULES]) >> LISTS_V6 & 0xffff;
 	if (list) {

@@ -35,6 +35,7 @@
 #include "rewrite.h"
 #include "rows.h"
 #include "sample.h"
+#include "translate.h"
 #include "workers.h"
 
 SEC("xdp")
@@ -47,6 +48,7 @@ int forward(struct xdp_md *xdp)
 		.interface = xdp->ingress_ifindex,
 	};
 	struct decision decision = {};
+	struct translation translation;
 	__u32 ingress, egress, flags;
 	const __u32 *port;
 
@@ -55,7 +57,7 @@ int forward(struct xdp_md *xdp)
 	if (NUMBER(takes_pieces))
 		packet.len = bpf_xdp_get_buff_len(xdp);
 	// The headers of a frame in pieces may be in the second.
-	if (packet.data + HEADERS_CHECKSUM > packet.end && packet.len > (__u64)(packet.end - packet.data))
+	if (packet.data + HEADERS_FLOW > packet.end && packet.len > (__u64)(packet.end - packet.data))
 		return XDP_PASS;
 	if (decide(&packet, &decision) != FORWARDED)
 		return XDP_PASS;
@@ -75,6 +77,9 @@ int forward(struct xdp_md *xdp)
 		return XDP_PASS;
 	}
 	if (ingress & WORKERS_INGRESS) {
+		// Workers do not follow flows.
+		if (decision.flow)
+			return XDP_PASS;
 		if (to_worker(xdp->rx_queue_index, decision.ingress, packet.len) != XDP_REDIRECT)
 			return XDP_PASS;
 		may_sample(xdp, decision.ingress, FORWARDED, BY_WORKERS, packet.len);
@@ -89,7 +94,13 @@ int forward(struct xdp_md *xdp)
 		return XDP_PASS;
 	}
 	may_sample(xdp, decision.ingress, FORWARDED, BY_DRIVER, packet.len);
-	// `decide` has checked the length, and the verifier needs to see it.
+	// `decide` has checked the lengths, and the verifier needs to see it.
+	if (decision.flow) {
+		if (is_translated(decision.flow, &translation) &&
+		    !translate(packet.data, packet.end, &decision, &translation))
+			return XDP_DROP;
+		count_flow(decision.flow, packet.len - LINK_HEADER, decision.has_payload);
+	}
 	if (decision.is_ipv6) {
 		if (packet.data + LINK_HEADER + HEADER_V6 > packet.end)
 			return XDP_DROP;

@@ -45,7 +45,7 @@
 #define ODD_2 0x9e3779b97f4a7c15ull
 
 /* The multipliers. */
-struct flow_key {
+struct flow_seed {
 	__u64 end, sum, port;
 };
 
@@ -92,9 +92,9 @@ static __always_inline __u64 rotate_left(__u64 word, int by)
 	return word << by | word >> (64 - by);
 }
 
-static __always_inline struct flow_key seeded(__u64 seed)
+static __always_inline struct flow_seed seeded(__u64 seed)
 {
-	struct flow_key key = {
+	struct flow_seed key = {
 		.end = (ODD_0 ^ seed) | 1,
 		.sum = (((ODD_1 ^ rotate_left(seed, 21)) | 1) & ~0xff000000ull) | 1ull << 32,
 		.port = (ODD_2 ^ rotate_left(seed, 42)) | 1,
@@ -103,7 +103,7 @@ static __always_inline struct flow_key seeded(__u64 seed)
 	return key;
 }
 
-static __always_inline __u64 flow_end(const struct flow *flow, const struct flow_key *key,
+static __always_inline __u64 flow_end(const struct flow *flow, const struct flow_seed *key,
 				      const __u64 *address, __u64 port)
 {
 	__u64 network;
@@ -116,7 +116,7 @@ static __always_inline __u64 flow_end(const struct flow *flow, const struct flow
 
 static __always_inline __u64 mix(const struct flow *flow, __u64 seed, __u32 port_words, __u8 protocol)
 {
-	struct flow_key key = seeded(seed);
+	struct flow_seed key = seeded(seed);
 	__u64 sum = flow_end(flow, &key, flow->source, port_words & 0xffff) +
 		    flow_end(flow, &key, flow->destination, port_words >> 16);
 

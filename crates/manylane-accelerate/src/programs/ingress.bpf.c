@@ -20,9 +20,11 @@
 #define LOAD_BYTES(context, at, to, len) bpf_skb_load_bytes(context, at, to, len)
 #define NOW() bpf_jiffies64()
 
+#include "candidates.h"
 #include "decide.h"
 #include "rewrite.h"
 #include "sample.h"
+#include "translate.h"
 
 // linux/bpf.h of 6.6 has these; older headers do not.
 #define NEXT -1
@@ -91,6 +93,40 @@ static __always_inline void count_forwarded(__u32 ingress, __u32 egress, __u64 l
 	out[PLACE_BYTES_OUT] += len;
 }
 
+// As `translate`, for a packet whose checksum may be complete or partial, or summed up by the device; 0 if it cannot be
+// written, and is as it was.
+static __always_inline int translate_skb(struct __sk_buff *skb, const struct decision *decision,
+					 const struct translation *translation)
+{
+	__u32 transport = LINK_HEADER + (decision->is_ipv6 ? HEADER_V6 : HEADER_V4);
+	int is_tcp = (decision->key.ends >> 32 & 0xff) == PROTOCOL_TCP;
+	__u32 at = transport + (is_tcp ? CHECKSUM_TCP : CHECKSUM_UDP);
+	__u64 flags = is_tcp ? 0 : BPF_F_MARK_MANGLED_0;
+	void *frame, *limit;
+
+	if (translation->for_addresses &&
+	    bpf_l4_csum_replace(skb, at, 0, translation->for_addresses, flags | BPF_F_PSEUDO_HDR))
+		return 0;
+	// That has made up for the addresses in the packet's sum, which IPv4's header checksum makes up for, IPv6's none.
+	if (translation->for_addresses && decision->is_ipv6)
+		bpf_csum_update(skb, translation->for_addresses);
+	if (translation->for_ports && bpf_l4_csum_replace(skb, at, 0, translation->for_ports, flags) &&
+	    !translation->for_addresses)
+		return 0;
+	frame = data(skb);
+	limit = end(skb);
+	if (decision->is_ipv6) {
+		if (frame + LINK_HEADER + HEADER_V6 + 4 > limit)
+			return 0; // The header was there a moment ago.
+		translate6(frame + LINK_HEADER, frame + LINK_HEADER + HEADER_V6, translation);
+	} else {
+		if (frame + LINK_HEADER + HEADER_V4 + 4 > limit)
+			return 0;
+		translate4(frame + LINK_HEADER, frame + LINK_HEADER + HEADER_V4, translation);
+	}
+	return 1;
+}
+
 SEC("tcx/ingress")
 int forward(struct __sk_buff *skb)
 {
@@ -103,24 +139,36 @@ int forward(struct __sk_buff *skb)
 		.gso_size = skb->gso_size,
 	};
 	struct decision decision = {};
+	struct translation translation;
 	enum verdict verdict;
 	void *frame, *limit;
 
 	// The headers of all but odd packets are in front of the fragments.
-	if (packet.data + HEADERS > packet.end && packet.len > (__u64)(packet.end - packet.data)) {
-		bpf_skb_pull_data(skb, packet.len < HEADERS ? packet.len : HEADERS);
+	if (packet.data + HEADERS_FLOW > packet.end && packet.len > (__u64)(packet.end - packet.data)) {
+		bpf_skb_pull_data(skb, packet.len < HEADERS_FLOW ? packet.len : HEADERS_FLOW);
 		packet.data = data(skb);
 		packet.end = end(skb);
 	}
 	read_tag(skb, &packet);
 	verdict = decide(&packet, &decision);
 	may_sample(skb, decision.ingress, verdict, verdict == FORWARDED ? BY_INGRESS : BY_KERNEL, packet.len);
-	if (verdict != FORWARDED)
+	if (verdict != FORWARDED) {
+		if (decision.flow)
+			leave_flow(decision.flow, decision.closes);
+		else if (decision.is_candidate)
+			consider(&decision);
 		return next(decision.ingress, verdict);
+	}
 
 	// The tag is not in the bytes: it goes without moving any.
 	if (packet.is_tagged && bpf_skb_vlan_pop(skb))
 		return next(decision.ingress, UNKNOWN_VLAN);
+	if (decision.flow) {
+		// The sums first: if they cannot be written, nothing has been.
+		if (is_translated(decision.flow, &translation) && !translate_skb(skb, &decision, &translation))
+			return next(decision.ingress, FLOW_PAUSED);
+		count_flow(decision.flow, packet.len - LINK_HEADER, decision.has_payload);
+	}
 	frame = data(skb);
 	limit = end(skb);
 	if (decision.is_ipv6) {

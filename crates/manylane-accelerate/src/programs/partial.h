@@ -19,11 +19,7 @@
 
 #include "decide.h"
 
-/* Where the checksum stands in a TCP header; in a UDP header it is behind the length. */
-#define CHECKSUM_TCP 16
 #define LENGTH_UDP 4
-/* Up to the end of a TCP checksum behind an IPv6 header. */
-#define HEADERS_CHECKSUM (HEADERS + CHECKSUM_TCP + 2)
 
 /* Whether the checksum is the sum of the rest of the pseudo-header. As in `decide4`: they are equal modulo 0xffff, and
  * neither is 0. */
@@ -52,7 +48,7 @@ static __always_inline int is_partial_transport(const struct packet *packet, __u
 	return is_sum(sum + (PROTOCOL_TCP << 8) + len, *(const __u16 *)(at + CHECKSUM_TCP));
 }
 
-/* Of a frame that `decide` forwards. HEADERS_CHECKSUM bytes of it, or all if it is shorter, are to be seen. */
+/* Of a frame that `decide` forwards. HEADERS_FLOW bytes of it, or all if it is shorter, are to be seen. */
 static __always_inline int is_partial(const struct packet *packet, int is_ipv6)
 {
 	const __u32 *header = packet->data + LINK_HEADER;

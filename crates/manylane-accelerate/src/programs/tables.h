@@ -25,6 +25,7 @@
  * | rules                                     | (list * 32 + rule) * 16; list 0 is unused             |
  * | roots                                     | further table: its first word in `further`, how many ranges from bit 32 |
  * | further                                   | ranges of further tables, three words each: RANGE_...   |
+ * | flow_index, flow_entries, flow_addresses  | `flow_table.h`                                          |
  * | counters                                  | (cpu * 256 + port) * 32 + place: written here           |
  * | samples                                   | 8 + (cpu * 65 + 1 + sample) * 8: written here (`sample.h`) |
  */
@@ -99,10 +100,13 @@ extern const char groups4_words[], ranges4_words[], index6_words[], leaves6_word
 #define BOUNDED(number) asm volatile("" : "+r"(number))
 
 /* Words of `control`. */
+#define CONTROL_FLOWS 0 /* Which packets need a flow; from bit 32 the generation of flows that may be followed. */
 #define CONTROL_SEED 1
 #define CONTROL_MULTIPATH 2
 #define CONTROL_LEASE_TICKS 4
 #define CONTROL_RULES 3 /* The lists of rules: IPv4's in the lower 16 bits, IPv6's in the next. 0: the usual rules. */
+#define FLOWS_V4 1
+#define FLOWS_V6 2
 #define MULTIPATH_V4 1
 #define MULTIPATH_V6 2
 #define PORTS_HASHED_V4 4
@@ -154,6 +158,7 @@ enum action {
 #define RP_LOOSE 32
 #define REDIRECTS_V4 64
 #define REDIRECTS_V6 128
+#define RP_STRICT_V6 16384
 
 /* What becomes of a packet, and where that is counted in its ingress port's row. */
 enum verdict {
@@ -183,6 +188,9 @@ enum verdict {
 	EXTENSION = 23,
 	SEGMENTS = 24,
 	NOT_INGRESS = 25,
+	DECISION_CHANGED = 26, /* Of workers. */
+	NO_FLOW = 27,
+	FLOW_PAUSED = 28,
 };
 
 /* Other places: in the egress port's row, and bytes in the ingress port's. */

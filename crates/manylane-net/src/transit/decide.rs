@@ -9,6 +9,7 @@
 //! | link header         | `Malformed`, `LinkGroup`, `NotForUs`, `NotIp`                                |
 //! | IP header           | `Malformed`, `BadChecksum`, `Options`                                        |
 //! | may it be forwarded | `NotForwarding`, `Martian`, `Group`, `Ttl`                                   |
+//! | flow, where packets need one | `NoFlow`, `FlowPaused`                                              |
 //! | route               | `NoRoute`, `Nowhere`, `Local`, `KernelRoute`; of groups `Multipath`          |
 //! | neighbour           | `Unresolved`                                                                 |
 //! | way back            | `ReversePath`                                                                |
@@ -19,6 +20,7 @@ use manylane_sync::rcu::{Guard, Index};
 use manylane_sync::words::Words;
 
 use super::Verdict;
+use super::flows::{FlowsReader, Tuple, translate};
 use super::layout::{self, PORT_WORDS, PORTS, RECORD_WORDS, UNKNOWN, control, flags, port, record};
 use super::policy::{Found, Policy, Query, of_ipv4};
 use super::writer::{self, Adjacency};
@@ -31,8 +33,11 @@ use crate::wire::flow::FlowKey;
 use crate::wire::ip::{Fragment, View};
 use crate::wire::{icmp, icmpv6, ipv4, ipv6, protocol, tcp};
 
+mod flow;
 #[cfg(test)]
 mod tests;
+
+use flow::to_destination;
 
 /// A readers' side of the tables, which decides as the program does.
 #[derive(Clone)]
@@ -46,6 +51,8 @@ pub struct Transit {
     pub(super) port_of: Words<u16>,
     pub(super) vlan_port: Words<u16>,
     pub(super) control: Words<u64>,
+    /// None for readers that follow no flows.
+    pub(super) flows: Option<FlowsReader>,
     pub(super) policy: Policy,
 }
 
@@ -84,12 +91,20 @@ impl Port {
     }
 }
 
+/// What leaves in place of a packet, and what sums grow by for its addresses and ports.
+type Translation = Option<(Tuple, [u16; 2])>;
+
 /// What has to hold, or the verdict.
 fn check(holds: bool, otherwise: Verdict) -> Result<(), Verdict> {
     if holds { Ok(()) } else { Err(otherwise) }
 }
 
 impl Transit {
+    /// A readers' side that follows no flows: packets that need one have none.
+    pub fn without_flows(self) -> Transit {
+        Transit { flows: None, ..self }
+    }
+
     /// Decides about a frame, without its tag, and rewrites it if it is forwarded: then the index of the
     /// interface to send it by comes too.
     pub fn decide(
@@ -112,7 +127,10 @@ impl Transit {
         frame: &mut [u8],
         arrival: &Arrival,
     ) -> Result<Egress, Verdict> {
-        let adjacency = self.adjacency(guard, frame, arrival)?;
+        let (adjacency, to) = self.adjacency(guard, frame, arrival)?;
+        if let Some((tuple, differences)) = to {
+            translate(frame, tuple, differences, false);
+        }
         adjacency.rewrite(frame);
         Ok(Egress { port: adjacency.egress_port, ifindex: adjacency.egress_ifindex })
     }
@@ -123,15 +141,45 @@ impl Transit {
         has_place && self.port(self.port_of.load(ifindex as usize)).has(flags::INGRESS)
     }
 
-    /// The adjacency of the neighbour to which a frame is forwarded, or why the kernel has it.
+    /// The adjacency of the neighbour to which a frame is forwarded, and what it is translated to; or why the kernel has
+    /// it.
+    #[inline(always)]
     fn adjacency(
         &self,
         guard: Guard<'_>,
         frame: &[u8],
         arrival: &Arrival,
-    ) -> Result<Adjacency, Verdict> {
+    ) -> Result<(Adjacency, Translation), Verdict> {
         let ingress = self.ingress(arrival)?;
         let packet = self.addressed_to_us(ingress, frame)?;
+        self.may_be_forwarded(ingress, &packet)?;
+        let Some(followed) = self.follow(ingress, &packet)? else {
+            return Ok((self.route_out(guard, ingress, packet, arrival, None)?, None));
+        };
+        // Rules and the way back see the source as it came, the destination as it is translated.
+        let bytes = to_destination(&packet, followed.destination);
+        let routed = match packet {
+            View::V4(_) => ipv4::View::checked(&bytes).map(View::V4),
+            View::V6(view) => {
+                self.check_source6(guard, ingress, view)?;
+                ipv6::View::checked(&bytes).map(View::V6)
+            }
+        };
+        let routed = routed.ok_or(Verdict::Malformed)?;
+        let egress = Some(followed.egress);
+        Ok((self.route_out(guard, ingress, routed, arrival, egress)?, followed.to))
+    }
+
+    /// From the route of the destination on. With an `egress`, the packet follows a flow, which leaves by that port.
+    #[inline(always)]
+    fn route_out(
+        &self,
+        guard: Guard<'_>,
+        ingress: Port,
+        packet: View<'_>,
+        arrival: &Arrival,
+        egress: Option<u16>,
+    ) -> Result<Adjacency, Verdict> {
         let next_hop = match packet {
             View::V4(packet) => self.route_ipv4(guard, ingress, packet)?,
             View::V6(packet) => self.route_ipv6(guard, ingress, packet)?,
@@ -140,6 +188,7 @@ impl Transit {
         if let View::V4(packet) = packet {
             self.check_source(guard, ingress, &adjacency, packet)?;
         }
+        check(egress.is_none_or(|egress| egress == adjacency.egress_port), Verdict::FlowPaused)?;
         let redirects = match packet {
             View::V4(_) => flags::REDIRECTS_V4,
             View::V6(_) => flags::REDIRECTS_V6,
@@ -208,20 +257,22 @@ impl Transit {
         Ok(packet)
     }
 
-    /// What the route of an IPv4 packet leads to, if it may be forwarded (RFC 1812 §5.3.1, §5.3.7).
+    /// Whether a packet may be forwarded at all, wherever to.
+    fn may_be_forwarded(&self, ingress: Port, packet: &View<'_>) -> Result<(), Verdict> {
+        match packet {
+            View::V4(packet) => may_forward_ipv4(ingress, *packet),
+            View::V6(packet) => may_forward_ipv6(ingress, *packet),
+        }
+    }
+
+    /// What the route of an IPv4 packet leads to.
     fn route_ipv4<'g>(
         &self,
         guard: Guard<'g>,
         ingress: Port,
         packet: ipv4::View<'_>,
     ) -> Result<NextHop<Index<'g, Neighbour>>, Verdict> {
-        let (source, destination) = (packet.source(), packet.destination());
-        check(ingress.has(flags::FORWARDING_V4), Verdict::NotForwarding)?;
-        check(!ipv4::is_martian_source(source), Verdict::Martian)?;
-        check(!ipv4::is_martian_destination(destination), Verdict::Martian)?;
-        check(!destination.is_broadcast(), Verdict::Martian)?;
-        check(!destination.is_multicast(), Verdict::Group)?;
-        check(packet.ttl() > 1, Verdict::Ttl)?;
+        let destination = packet.destination();
         let id = self.ipv4.lookup(guard, destination.to_bits());
         let id = match self.list(false) {
             0 => id,
@@ -233,7 +284,7 @@ impl Transit {
         Ok(self.next_hop(guard, id))
     }
 
-    /// As `route_ipv4`, for IPv6 (RFC 8200 §3, RFC 4291 §2.5).
+    /// As `route_ipv4`, for IPv6.
     fn route_ipv6<'g>(
         &self,
         guard: Guard<'g>,
@@ -241,15 +292,6 @@ impl Transit {
         packet: ipv6::View<'_>,
     ) -> Result<NextHop<Index<'g, Neighbour>>, Verdict> {
         let (source, destination) = (packet.source(), packet.destination());
-        check(ingress.has(flags::FORWARDING_V6), Verdict::NotForwarding)?;
-        check(!ipv6::is_martian_source(source), Verdict::Martian)?;
-        check(!source.is_unicast_link_local(), Verdict::Martian)?;
-        if destination.is_multicast() {
-            return Err(Verdict::Group);
-        }
-        check(!ipv6::is_martian_destination(destination), Verdict::Martian)?;
-        check(!destination.is_unicast_link_local(), Verdict::Martian)?;
-        check(packet.hop_limit() > 1, Verdict::Ttl)?;
         let id = self.ipv6.lookup(guard, destination.to_bits());
         let id = match self.list(true) {
             0 => id,
@@ -373,6 +415,29 @@ impl Transit {
         check(is_right, Verdict::ReversePath)
     }
 
+    /// Where a rule of the firewall wants it, an IPv6 source's route leads out by the ingress port.
+    fn check_source6(
+        &self,
+        guard: Guard<'_>,
+        ingress: Port,
+        packet: ipv6::View<'_>,
+    ) -> Result<(), Verdict> {
+        if !ingress.has(flags::RP_STRICT_V6) {
+            return Ok(());
+        }
+        // Which table the way back takes is the kernel's to say where there are rules.
+        check(self.list(true) == 0, Verdict::ReversePath)?;
+        let id = self.ipv6.lookup(guard, packet.source().to_bits());
+        let is_right = match self.next_hop(guard, id) {
+            NextHop::Via(neighbour) => self
+                .record(neighbour)
+                .is_ok_and(|adjacency| adjacency.egress_port == ingress.number),
+            NextHop::Connected(port) => port.0 == ingress.number,
+            _ => false,
+        };
+        check(is_right, Verdict::ReversePath)
+    }
+
     fn next_hop<'g>(
         &self,
         guard: Guard<'g>,
@@ -405,6 +470,31 @@ impl Transit {
         let words = self.ports.load_array(usize::from(number) * PORT_WORDS + port::MAC);
         writer::mac(words)
     }
+}
+
+/// RFC 1812 §5.3.1, §5.3.7.
+fn may_forward_ipv4(ingress: Port, packet: ipv4::View<'_>) -> Result<(), Verdict> {
+    let (source, destination) = (packet.source(), packet.destination());
+    check(ingress.has(flags::FORWARDING_V4), Verdict::NotForwarding)?;
+    check(!ipv4::is_martian_source(source), Verdict::Martian)?;
+    check(!ipv4::is_martian_destination(destination), Verdict::Martian)?;
+    check(!destination.is_broadcast(), Verdict::Martian)?;
+    check(!destination.is_multicast(), Verdict::Group)?;
+    check(packet.ttl() > 1, Verdict::Ttl)
+}
+
+/// RFC 8200 §3, RFC 4291 §2.5.
+fn may_forward_ipv6(ingress: Port, packet: ipv6::View<'_>) -> Result<(), Verdict> {
+    let (source, destination) = (packet.source(), packet.destination());
+    check(ingress.has(flags::FORWARDING_V6), Verdict::NotForwarding)?;
+    check(!ipv6::is_martian_source(source), Verdict::Martian)?;
+    check(!source.is_unicast_link_local(), Verdict::Martian)?;
+    if destination.is_multicast() {
+        return Err(Verdict::Group);
+    }
+    check(!ipv6::is_martian_destination(destination), Verdict::Martian)?;
+    check(!destination.is_unicast_link_local(), Verdict::Martian)?;
+    check(packet.hop_limit() > 1, Verdict::Ttl)
 }
 
 /// The id that rules lead to, or the verdict.

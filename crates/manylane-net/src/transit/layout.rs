@@ -135,6 +135,8 @@ pub mod flags {
     pub const REDIRECTS_V4: u32 = 64;
     /// As `REDIRECTS_V4`, for IPv6.
     pub const REDIRECTS_V6: u32 = 128;
+    /// A rule of the firewall wants that an IPv6 source's route leads out here, of packets that need a flow.
+    pub const RP_STRICT_V6: u32 = 16384;
     /// Packets received here may be forwarded in the driver, by the program there.
     pub const DRIVER_INGRESS: u32 = 256;
     /// The device takes frames that are redirected to its driver.
@@ -149,6 +151,9 @@ pub mod flags {
 
 /// Words of `control`.
 pub mod control {
+    /// Which packets are forwarded only with a flow: the bits below; from bit 32 the generation of flows that may be
+    /// followed.
+    pub const FLOWS: usize = 0;
     /// The seed that divides flows among the members of groups.
     pub const SEED: usize = 1;
     /// What may be done about groups: the bits below.
@@ -161,6 +166,11 @@ pub mod control {
     pub const LEASE_TICKS: usize = 4;
     /// The same in nanoseconds of `CLOCK_MONOTONIC_COARSE`.
     pub const LEASE: usize = 5;
+
+    /// IPv4 packets need a flow.
+    pub const FLOWS_V4: u64 = 1;
+    /// IPv6 packets need a flow.
+    pub const FLOWS_V6: u64 = 2;
 
     /// IPv4 groups may be decided here.
     pub const MULTIPATH_V4: u64 = 1;

@@ -15,12 +15,15 @@ pub struct Sizes {
     pub ipv4: Ipv4Sizes,
     /// The IPv6 table.
     pub ipv6: Ipv6Sizes,
+    /// Flows.
+    pub flows: usize,
 }
 
 impl Sizes {
     /// For `long_routes` IPv4 routes longer than /24, shorter ones need no room, and `routes6` IPv6 routes.
     pub fn for_routes(long_ipv4: usize, ipv6: usize) -> Sizes {
-        Sizes { ipv4: Ipv4Sizes::for_long_routes(long_ipv4), ipv6: Ipv6Sizes::for_routes(ipv6) }
+        let (ipv4, ipv6) = (Ipv4Sizes::for_long_routes(long_ipv4), Ipv6Sizes::for_routes(ipv6));
+        Sizes { ipv4, ipv6, flows: 0 }
     }
 }
 
@@ -66,6 +69,12 @@ pub struct Memory {
     pub roots: WordsMut<u64>,
     /// Their ranges.
     pub further: WordsMut<u64>,
+    /// Where flows are, by their hashes.
+    pub flow_index: WordsMut<u64>,
+    /// Directions of flows.
+    pub flow_entries: WordsMut<u64>,
+    /// Their IPv6 addresses.
+    pub flow_addresses: WordsMut<u64>,
 }
 
 impl Memory {
@@ -73,7 +82,12 @@ impl Memory {
     pub fn zeroed(sizes: &Sizes) -> Memory {
         let ipv4 = sizes.ipv4;
         let Ipv6Tables { direct: direct6, index, leaves } = Ipv6Tables::zeroed(sizes.ipv6);
+        let [flow_index, flow_entries, flow_addresses] =
+            super::flows::words(sizes.flows).map(WordsMut::zeroed);
         Memory {
+            flow_index,
+            flow_entries,
+            flow_addresses,
             direct4: WordsMut::zeroed(BLOCKS4),
             chunks4: WordsMut::zeroed(CHUNKS4),
             blocks4: WordsMut::zeroed(BLOCKS4),

@@ -14,6 +14,7 @@
 //! | `writer`  | [`TransitMut`]: routes, next hops, slots, groups, ports; what waits            |
 //! | `decide`  | [`Transit`]: the decision, step by step                                        |
 //! | `partial` | [`has_partial_checksum`]: what the program in the driver leaves to the one behind it |
+//! | `flows`   | connections that firewall and translation have decided about         |
 //! | `policy`  | rules and further tables, beyond the usual ones                                |
 //! | `verdict` | [`Verdict`]: what is decided about a packet, and why the kernel has it         |
 //!
@@ -33,6 +34,7 @@
 //! | `vlan_port: u16`                          | port, kind of tag, VLAN     | the VLAN device's port; 0 for none               |
 //! | `control: u64`                            |                             | lease, seed, multipath ([`layout::control`])     |
 //! | `rules`, `roots`, `further: u64`          | list and rule; table        | which table routes a packet (`policy`)           |
+//! | `flow_index`, `flow_entries`, `flow_addresses: u64` | both ends of a packet | what its connection may do ([`flows`])  |
 //! | `counters: u64`                           | processor, port, place      | what was decided: the program writes, we read    |
 //!
 //! A packet's way is one word at a time: of the FIB, of a next hop, of a bucket, of a slot. Each is the old
@@ -51,6 +53,7 @@
 //! becomes edits in `manylane`'s `mirror`.
 
 mod decide;
+pub mod flows;
 pub mod layout;
 mod lease;
 mod memory;

@@ -126,6 +126,12 @@ verdicts! {
     26 DecisionChanged "decision_changed"
         "the routes changed between two decisions about it"
         "",
+    27 NoFlow "no_flow"
+        "the router filters by connection or translates, and its connection has no place in the flow table"
+        "First packets, short connections, and what is neither TCP nor UDP are such. Many of them: `manylane show why`.",
+    28 FlowPaused "flow_paused"
+        "its connection has a place in the flow table, and the kernel has to see this packet"
+        "It opens, closes or resets the connection, or came while rules or routes changed.",
 }
 
 impl Verdict {
@@ -168,6 +174,6 @@ mod tests {
             assert!(verdict.name().bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase()));
         }
         assert!(Verdict::ALL.len() <= counter::EGRESS_BYTES, "the other counters' places");
-        assert_eq!(Verdict::from_number(27), None);
+        assert_eq!(Verdict::from_number(29), None);
     }
 }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use manylane_sync::rcu::{Domain, Slots};
 use manylane_sync::words::{Words, WordsMut};
 
+use super::flows::{FlowsMut, FlowsReader, Required};
 use super::layout::{
     self, BUCKETS, CONTROL, FURTHER, INTERFACES, NEXT_HOPS, PORT_WORDS, PORTS, RECORD_WORDS,
     RECORDS, RULE_LISTS, RULE_WORDS, RULES, SLOTS, TABLES, UNKNOWN, VLAN_PORTS, VLANS, control,
@@ -117,6 +118,10 @@ pub struct TransitMut {
     control_reader: Words<u64>,
     /// Until a caller takes it.
     lease: Option<LeaseMut>,
+    /// What the writer of flows is made of, until a caller takes it.
+    flows: Option<[WordsMut<u64>; 3]>,
+    flows_reader: FlowsReader,
+    domain: Domain,
     policy: PolicyMut,
     ids: Slots,
     slots: Slots,
@@ -142,6 +147,8 @@ impl TransitMut {
         let ipv6 = Ipv6Tables { direct: direct6, index: index6, leaves: leaves6 };
         let Memory { own4, next_hops, buckets, record_of, records, .. } = memory;
         let Memory { ports, port_of, vlan_port, mut control, rules, roots, further, .. } = memory;
+        let Memory { flow_index, flow_entries, flow_addresses, .. } = memory;
+        let flows = [flow_index, flow_entries, flow_addresses];
         for (table, words, wanted) in [
             ("next_hops", next_hops.len(), NEXT_HOPS),
             ("buckets", buckets.len(), BUCKETS),
@@ -176,6 +183,9 @@ impl TransitMut {
             control_reader: control.reader(),
             lease: Some(LeaseMut::split_off(&mut control)),
             control,
+            flows_reader: FlowsReader::of(&flows),
+            flows: Some(flows),
+            domain: domain.clone(),
             policy: PolicyMut::new(rules, roots, further, &domain),
             ids,
             slots: numbers(SLOTS),
@@ -469,6 +479,18 @@ impl TransitMut {
         has_place
     }
 
+    /// Hands out the writer of the flow table; one exists. The seed must not change any more.
+    pub fn take_flows(&mut self) -> Option<FlowsMut> {
+        let seed = self.control.load(control::SEED);
+        self.flows.take().map(|words| FlowsMut::new(words, self.domain.clone(), seed))
+    }
+
+    /// Says which packets are forwarded only with a flow, and which generation of flows they may follow. Another
+    /// generation stops all flows at once.
+    pub fn set_flows(&mut self, required: Required, generation: u32) {
+        self.control.publish(control::FLOWS, required.word(generation));
+    }
+
     /// Hands out the writer of the lease; one exists.
     pub fn take_lease(&mut self) -> Option<LeaseMut> {
         self.lease.take()
@@ -545,6 +567,7 @@ impl TransitMut {
             port_of: self.port_of.reader(),
             vlan_port: self.vlan_port.reader(),
             control: self.control_reader.clone(),
+            flows: Some(self.flows_reader.clone()),
             policy: self.policy.reader(),
         }
     }

@@ -58,6 +58,11 @@ impl FlowKey {
         let [end, sum, port] = FlowKey::PUBLIC.0;
         FlowKey::new([end ^ seed, sum ^ seed.rotate_left(21), port ^ seed.rotate_left(42)])
     }
+
+    /// The multipliers: of ends, of their sum, of ports.
+    pub(crate) fn numbers(&self) -> [u64; 3] {
+        self.0
+    }
 }
 
 impl fmt::Debug for FlowKey {

@@ -1,0 +1,103 @@
+//! The step in front of the route where packets need a flow: whether they have one, and may follow it.
+
+use std::net::IpAddr;
+
+use super::{Port, Transit, check};
+use crate::transit::Verdict;
+use crate::transit::flows::{Key, Tuple, entry};
+use crate::transit::layout::control;
+use crate::wire::ip::{Fragment, View};
+use crate::wire::{ipv4, ipv6, protocol, tcp, udp};
+
+/// A packet's entry in the flow table, and what it says.
+#[derive(Clone, Copy)]
+pub(super) struct Followed {
+    /// The port that it was approved for.
+    pub egress: u16,
+    /// What leaves in place of the packet; `None` where nothing is translated.
+    pub to: Option<(Tuple, [u16; 2])>,
+    /// Where the packet is routed to.
+    pub destination: IpAddr,
+}
+
+impl Transit {
+    /// The entry that a packet follows; `None` where it needs none.
+    pub(super) fn follow(
+        &self,
+        ingress: Port,
+        packet: &View<'_>,
+    ) -> Result<Option<Followed>, Verdict> {
+        let word = self.control.load(control::FLOWS);
+        let needs = match packet {
+            View::V4(_) => word & control::FLOWS_V4 != 0,
+            View::V6(_) => word & control::FLOWS_V6 != 0,
+        };
+        if !needs {
+            return Ok(None);
+        }
+        let flows = self.flows.as_ref().ok_or(Verdict::NoFlow)?;
+        let (tuple, closes) = transport(packet).ok_or(Verdict::NoFlow)?;
+        let entry = flows.find(&Key::of(tuple), self.control.load(control::SEED));
+        let entry = entry.ok_or(Verdict::NoFlow)?;
+        let (state, is_closed) = flows.state(entry);
+        let is_approved =
+            state as u32 == (word >> 32) as u32 && u16::from((state >> 32) as u8) == ingress.number;
+        check(!closes && !is_closed && is_approved, Verdict::FlowPaused)?;
+        let to = flows.key(entry ^ 1).tuple().inverted();
+        let is_translated = state >> 48 & entry::TRANSLATED != 0;
+        Ok(Some(Followed {
+            egress: u16::from((state >> 40) as u8),
+            to: is_translated.then(|| (to, flows.differences(entry))),
+            destination: to.destination,
+        }))
+    }
+}
+
+/// Both ends, and whether the packet opens, closes or resets its connection; `None` for what conntrack would not take for
+/// a packet of an established connection.
+fn transport(packet: &View<'_>) -> Option<(Tuple, bool)> {
+    let (number, at) = match packet {
+        View::V4(view) if view.fragment() != Fragment::None => return None,
+        View::V4(view) => (view.protocol(), ipv4::HEADER_LEN),
+        View::V6(view) => (view.next_header(), ipv6::HEADER_LEN),
+    };
+    let bytes = packet.packet().get(at..packet.packet_len())?;
+    let header: &[u8; udp::HEADER_LEN] = bytes.first_chunk()?;
+    let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+    let (source, destination) = match packet {
+        View::V4(view) => (view.source().into(), view.destination().into()),
+        View::V6(view) => (view.source().into(), view.destination().into()),
+    };
+    let (source_port, destination_port) = (word(0), word(2));
+    let tuple = Tuple { source, destination, source_port, destination_port, protocol: number };
+    match number {
+        protocol::UDP => (usize::from(word(4)) == bytes.len()).then_some((tuple, false)),
+        protocol::TCP => {
+            let header: &[u8; tcp::HEADER_LEN] = bytes.first_chunk()?;
+            let offset = usize::from(header[12] >> 4) * 4;
+            let flags = header[13];
+            let closes = flags & (FIN | SYN | RST) != 0;
+            let is_plain = closes || flags & (ACK | URG) == ACK;
+            ((tcp::HEADER_LEN..=bytes.len()).contains(&offset) && is_plain)
+                .then_some((tuple, closes))
+        }
+        _ => None,
+    }
+}
+
+/// A copy of a packet that goes elsewhere; its checksums are what they were.
+pub(super) fn to_destination(packet: &View<'_>, destination: IpAddr) -> Vec<u8> {
+    let mut bytes = packet.packet().to_vec();
+    match destination {
+        IpAddr::V4(address) => bytes[16..20].copy_from_slice(&address.octets()),
+        IpAddr::V6(address) => bytes[24..40].copy_from_slice(&address.octets()),
+    }
+    bytes
+}
+
+// RFC 9293 §3.1.
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const RST: u8 = 4;
+const ACK: u8 = 16;
+const URG: u8 = 32;
