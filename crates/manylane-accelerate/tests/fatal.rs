@@ -73,7 +73,8 @@ fn dies() {
     let mut netlink = Netlink::open().expect("netlink is always there");
     netlink.create_veth(&LinkEnd::new("a"), &LinkEnd::new("b"), None).expect("we are root");
     let interface = Interface::read("a").expect("it was made");
-    let sizes = Sizes { groups4: 1024, ranges4: 4096, index6: 8192, leaves6: 1024 };
+    let sizes =
+        Sizes { groups4: 1024, ranges4: 4096, index6: 8192, leaves6: 1024, flows: [64, 256, 128] };
     let (fast, _tables) = IngressProgram::load(&sizes).unwrap_or_else(|error| panic!("{error}"));
     let link = fast.attach(&interface).expect("nothing is there");
     let _first = DetachOnCrash::register(link.as_fd()).expect("there are places");

@@ -11,7 +11,7 @@ use manylane_io::interface::Interface;
 use manylane_io::namespace::Host;
 use manylane_io::netlink::{LinkEnd, Netlink};
 use manylane_net::transit::layout::{self, counter};
-use manylane_net::transit::{Memory, Transit, Verdict, priority_ipv4};
+use manylane_net::transit::{Memory, Transit, Verdict, flows, priority_ipv4};
 use manylane_net::wire::ethernet::ether_type;
 use manylane_sync::rcu::Guard;
 
@@ -90,6 +90,7 @@ impl Program {
             ranges4: sizes().ipv4.ranges,
             index6: sizes().ipv6.index,
             leaves6: sizes().ipv6.leaves,
+            flows: flows::words(sizes().flows),
         };
         let name = if by_priority { "trial.bpf.o" } else { "ingress.bpf.o" };
         let (fast, tables) = match (other_object(name), by_priority) {
@@ -118,6 +119,9 @@ impl Program {
             rules: tables.rules,
             roots: tables.roots,
             further: tables.further,
+            flow_index: tables.flow_index,
+            flow_entries: tables.flow_entries,
+            flow_addresses: tables.flow_addresses,
         };
         let counters = fast.counters();
         let counted = (0..PORTS).map(|port| counters.port(port)).collect();

@@ -8,7 +8,7 @@ use manylane_io::netlink::kernel::{Family, Link};
 use manylane_io::netlink::{Netlink, NetlinkError};
 use manylane_net::fib::Limits;
 use manylane_net::transit::layout::PORTS;
-use manylane_net::transit::{Memory, Sizes};
+use manylane_net::transit::{Memory, Sizes, flows};
 
 use super::{AccelerateError, Options, RouteRoom};
 use crate::gate::{self, Kernel};
@@ -127,12 +127,13 @@ const ALL: i32 = -1;
 
 /// The bounds of the tables, and the sizes of their maps.
 pub(super) fn sizes(room: RouteRoom) -> (Limits, programs::Sizes) {
-    let Sizes { ipv4, ipv6 } = Sizes::for_routes(room.long_ipv4, room.ipv6);
+    let Sizes { ipv4, ipv6, flows } = Sizes::for_routes(room.long_ipv4, room.ipv6);
     let maps = programs::Sizes {
         groups4: ipv4.groups,
         ranges4: ipv4.ranges,
         index6: ipv6.index,
         leaves6: ipv6.leaves,
+        flows: flows::words(flows),
     };
     let routes_max = Limits::default().routes_max.max(room.long_ipv4).max(room.ipv6);
     (Limits { routes_max, ..Limits::default() }, maps)
@@ -161,6 +162,9 @@ pub(super) fn memory(maps: programs::Tables) -> Memory {
         rules: maps.rules,
         roots: maps.roots,
         further: maps.further,
+        flow_index: maps.flow_index,
+        flow_entries: maps.flow_entries,
+        flow_addresses: maps.flow_addresses,
     }
 }
 

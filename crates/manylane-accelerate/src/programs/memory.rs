@@ -1,7 +1,7 @@
 //! The tables that the forwarding programs read, as maps that we have mapped, too.
 
 use manylane_io::bpf::BpfError;
-use manylane_io::bpf::maps::Maps;
+use manylane_io::bpf::maps::{Maps, RingReader};
 use manylane_sync::words::WordsMut;
 
 use super::samples;
@@ -18,6 +18,8 @@ pub struct Sizes {
     pub index6: usize,
     /// Leaves.
     pub leaves6: usize,
+    /// Words of `flow_index`, of `flow_entries` and of `flow_addresses` (`transit/flows` of `manylane-net`).
+    pub flows: [usize; 3],
 }
 
 /// The writer's side of what a program reads: one table for each name in `tables.h`, all words 0. What the words
@@ -63,14 +65,21 @@ pub struct Tables {
     pub roots: WordsMut<u64>,
     /// Their ranges of addresses.
     pub further: WordsMut<u64>,
+    /// Where flows are, by their hashes.
+    pub flow_index: WordsMut<u64>,
+    /// Directions of flows; programs write their last words.
+    pub flow_entries: WordsMut<u64>,
+    /// IPv6 addresses of flows.
+    pub flow_addresses: WordsMut<u64>,
 }
 
 /// Makes all tables; and for `cpus` CPUs the counters and samples, which programs write.
 pub(super) fn create(
     sizes: &Sizes,
     cpus: usize,
-) -> Result<(Maps, Tables, [WordsMut<u64>; 2]), BpfError> {
+) -> Result<(Maps, Tables, [WordsMut<u64>; 2], RingReader), BpfError> {
     let mut maps = Maps::default();
+    let [flow_index, flow_entries, flow_addresses] = sizes.flows;
     let tables = Tables {
         direct4: maps.add("direct4", 1 << 16)?,
         chunks4: maps.add("chunks4", (80 << 16) + 128)?,
@@ -92,16 +101,26 @@ pub(super) fn create(
         rules: maps.add("rules", 16 * 32 * 16)?,
         roots: maps.add("roots", 64)?,
         further: maps.add("further", 1 << 20)?,
+        flow_index: maps.add("flow_index", flow_index.max(2 * LEAF))?,
+        flow_entries: maps.add("flow_entries", flow_entries.max(2 * LEAF))?,
+        flow_addresses: maps.add("flow_addresses", flow_addresses.max(LEAF))?,
     };
     let counters = maps.add("counters", cpus * PORTS * PLACES)?;
     let samples = maps.add("samples", samples::words(cpus))?;
-    Ok((maps, tables, [counters, samples]))
+    maps.add::<u64>("flow_sketch", cpus * SKETCH_CELLS)?;
+    let candidates = maps.add_ring("candidates", CANDIDATES_BYTES)?;
+    Ok((maps, tables, [counters, samples], candidates))
 }
 
 /// Ports, with number 0, which is no port.
 pub(super) const PORTS: usize = 256;
 /// Counters of a port, on a CPU.
 pub(super) const PLACES: usize = 32;
+
+/// Cells of a CPU's sketch of packets without a flow (`candidates.h`).
+const SKETCH_CELLS: usize = 4096;
+/// Room for some 4,500 candidates.
+const CANDIDATES_BYTES: u32 = 1 << 18;
 
 /// Words of a leaf: the program relies on there being one.
 const LEAF: usize = 8;

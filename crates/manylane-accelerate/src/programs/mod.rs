@@ -16,6 +16,9 @@
 //! | `fib.h`, `flow.h`   | lookups and hashes, as `manylane-net` has them                     |
 //! | `rules.h`           | rules of the routing policy, if more than the usual ones           |
 //! | `decide.h`          | the decision, for any kind of program                              |
+//! | `flow_table.h`      | flows: the connections that firewall and translation have decided about |
+//! | `candidates.h`      | which connections are worth a flow; `candidates.rs`                |
+//! | `translate.h`       | what a flow's translation does to a packet                         |
 //! | `rewrite.h`         | what forwarding does to a packet                                   |
 //! | `partial.h`         | checksums that are still to be filled in: not for drivers          |
 //! | `ingress.bpf.c`     | the program for tcx                                                |
@@ -40,6 +43,7 @@
 
 mod attach;
 mod btf;
+mod candidates;
 mod counters;
 mod driver;
 mod flush;
@@ -60,6 +64,7 @@ use manylane_io::bpf::{BpfError, Complaint, maps, object};
 use manylane_io::interface::Interface;
 
 pub use attach::{AttachError, Attached, Link, attached, attached_egress, program_name};
+pub use candidates::Candidates;
 pub use counters::Counters;
 pub use driver::{
     DRIVER_EGRESS, DRIVER_EGRESS_PIECES, DRIVER_INGRESS, DRIVER_NAME, Driver, DriverCounters,
@@ -92,6 +97,7 @@ pub struct IngressProgram {
     maps: maps::Maps,
     /// Until a caller takes them.
     samples: Option<Samples>,
+    candidates: Option<Candidates>,
 }
 
 impl IngressProgram {
@@ -105,7 +111,7 @@ impl IngressProgram {
     pub fn load_object(object: &[u8], sizes: &Sizes) -> Result<(IngressProgram, Tables), BpfError> {
         let load = |source: io::Error| failed("load", source);
         let cpus = maps::cpus().map_err(load)?;
-        let (maps, tables, [counters, samples]) = memory::create(sizes, cpus)?;
+        let (maps, tables, [counters, samples], candidates) = memory::create(sizes, cpus)?;
         let code = object::code(object, SECTION, |name| maps.meant(name)).map_err(load)?;
         let program = call::load(KIND, NAME, &code).map_err(|source| {
             let complaint = call::complaint(KIND, &code);
@@ -120,6 +126,7 @@ impl IngressProgram {
         let grace = Grace::new().map_err(load)?;
         let fast = IngressProgram {
             samples: Some(Samples::new(samples, cpus, grace.another())),
+            candidates: Some(Candidates::new(candidates)),
             id: attach::id(&program).map_err(load)?,
             program,
             counters: Counters::new(counters.reader(), cpus),
@@ -148,6 +155,11 @@ impl IngressProgram {
     /// The sampler of packets, here and in drivers; one exists.
     pub fn take_samples(&mut self) -> Option<Samples> {
         self.samples.take()
+    }
+
+    /// What tells of connections that are worth a flow; one exists.
+    pub fn take_candidates(&mut self) -> Option<Candidates> {
+        self.candidates.take()
     }
 
     /// Loads the programs of the driver tier, over the same tables.

@@ -41,7 +41,13 @@ impl Rig {
     /// Port 1 is `lo`, the ingress of tried packets; port 2 is the egress, interface 77, of slot 1. To it lead
     /// 198.51.100.0/24 and 2001:db8:2::/48 (all of 2001:d00::/24), by next hop 1.
     pub fn new() -> Option<Rig> {
-        let sizes = Sizes { groups4: 1024, ranges4: 4096, index6: 8192, leaves6: 1024 };
+        let sizes = Sizes {
+            groups4: 1024,
+            ranges4: 4096,
+            index6: 8192,
+            leaves6: 1024,
+            flows: [64, 256, 128],
+        };
         let loaded = match other_object() {
             Some(object) => IngressProgram::load_object(&object, &sizes),
             None => IngressProgram::load(&sizes),

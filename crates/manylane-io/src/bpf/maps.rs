@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use manylane_sync::words::{Owner, Word, WordsMut};
 use super::object::Meant;
 use super::{BpfError, call};
 
-/// The maps behind tables, by their names, for programs that are to be loaded.
+/// The maps behind tables and ring buffers, by their names, for programs that are to be loaded.
 #[derive(Default)]
-pub struct Maps(Vec<Map>);
+pub struct Maps(Vec<Map>, Vec<(&'static str, OwnedFd)>);
 
 struct Map {
     name: &'static str,
@@ -69,6 +69,18 @@ impl Maps {
         Ok((0..parts).map(part).collect())
     }
 
+    /// Makes a ring buffer of `bytes` bytes, a power of two and of pages, which programs fill and the caller reads.
+    pub fn add_ring(&mut self, name: &'static str, bytes: u32) -> Result<RingReader, BpfError> {
+        let failed = |source| BpfError::Table { name, bytes: bytes as usize, source };
+        let fd = keyed(RING, 0, name, 0, bytes, 0).map_err(failed)?;
+        let own = fd.try_clone().map_err(failed)?;
+        let wrong = |error: aya::maps::MapError| failed(io::Error::other(error));
+        let data = aya::maps::MapData::from_fd(own).map_err(wrong)?;
+        let ring = aya::maps::RingBuf::try_from(aya::maps::Map::RingBuf(data)).map_err(wrong)?;
+        self.1.push((name, fd));
+        Ok(RingReader(ring))
+    }
+
     /// The map of a table.
     pub fn descriptor(&self, name: &str) -> Option<&OwnedFd> {
         self.0.iter().find(|map| map.name == name).map(|map| &map.fd)
@@ -79,8 +91,28 @@ impl Maps {
         let map = |name: &str| self.0.iter().find(|map| map.name == name);
         match name.strip_suffix("_words") {
             Some(table) => map(table).map(|map| Meant::Number(map.words as u64)),
-            None => map(name).map(|map| Meant::Table(map.fd.as_raw_fd())),
+            None => map(name).map(|map| Meant::Table(map.fd.as_raw_fd())).or_else(|| {
+                let ring = self.1.iter().find(|ring| ring.0 == name);
+                ring.map(|ring| Meant::Map(ring.1.as_raw_fd()))
+            }),
         }
+    }
+}
+
+/// Reads a ring buffer that programs fill (`BPF_MAP_TYPE_RINGBUF`). Its descriptor is readable while something is there.
+pub struct RingReader(aya::maps::RingBuf<aya::maps::MapData>);
+
+impl RingReader {
+    /// Hands the oldest record to `read`, if there is one, and takes it out.
+    pub fn next<T>(&mut self, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        self.0.next().map(|record| read(&record))
+    }
+}
+
+impl AsFd for RingReader {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring's descriptor is open as long as the ring, which `self` owns.
+        unsafe { BorrowedFd::borrow_raw(self.0.as_raw_fd()) }
     }
 }
 
@@ -149,18 +181,21 @@ pub fn array(name: &str, bytes: u32, flags: u32) -> io::Result<OwnedFd> {
 
 /// Makes a map of a kind whose keys are numbers of 32 bits, with `bytes` bytes in each of its places.
 pub fn map(kind: u32, name: &str, bytes: u32, entries: u32, flags: u32) -> io::Result<OwnedFd> {
+    keyed(kind, 4, name, bytes, entries, flags)
+}
+
+fn keyed(
+    kind: u32,
+    key_len: u32,
+    name: &str,
+    bytes: u32,
+    entries: u32,
+    flags: u32,
+) -> io::Result<OwnedFd> {
     let mut padded = [0; 16];
     padded.iter_mut().zip(name.bytes().take(15)).for_each(|(place, byte)| *place = byte);
-    let mut attributes = Create {
-        kind,
-        key_len: 4,
-        value_len: bytes,
-        entries,
-        flags,
-        inner: 0,
-        node: 0,
-        name: padded,
-    };
+    let mut attributes =
+        Create { kind, key_len, value_len: bytes, entries, flags, inner: 0, node: 0, name: padded };
     // SAFETY: BPF_MAP_CREATE reads `union bpf_attr` as `Create` lays it out, and returns a descriptor; no field is
     // a pointer.
     unsafe { call::open(MAP_CREATE, &mut attributes) }
@@ -269,6 +304,7 @@ const MAPPABLE: u32 = 1 << 10;
 const UPDATE: libc::c_int = 2;
 const DELETE: libc::c_int = 3;
 const DEVMAP: u32 = 14;
+const RING: u32 = 27;
 
 #[cfg(test)]
 mod tests {

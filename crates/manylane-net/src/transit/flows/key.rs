@@ -32,6 +32,11 @@ impl Tuple {
         }
     }
 
+    /// Of the words of a key, as programs have them: addresses, and ends.
+    pub fn of_words(addresses: [u64; 4], ends: u64) -> Tuple {
+        Key { addresses, ends }.tuple()
+    }
+
     /// Whether it is of IPv6.
     pub fn is_ipv6(self) -> bool {
         self.source.is_ipv6()

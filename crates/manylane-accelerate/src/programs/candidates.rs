@@ -1,0 +1,39 @@
+//! Connections that are worth a flow, as the program at ingress tells of them.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use manylane_io::bpf::maps::RingReader;
+use manylane_net::transit::flows::Tuple;
+
+/// Reads what the program has found worth a flow. Readable while something is there.
+pub struct Candidates(RingReader);
+
+impl Candidates {
+    pub(super) fn new(ring: RingReader) -> Candidates {
+        Candidates(ring)
+    }
+
+    /// Takes up to `max` candidates: tuples of packets as they arrived.
+    pub fn take(&mut self, max: usize) -> Vec<Tuple> {
+        let mut found = Vec::new();
+        while found.len() < max {
+            let Some(record) = self.0.next(read) else { break };
+            found.extend(record);
+        }
+        found
+    }
+}
+
+impl AsFd for Candidates {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A `struct flow_key` of `flow_table.h`: four words of addresses, and the ends. `None` for anything shorter.
+fn read(bytes: &[u8]) -> Option<Tuple> {
+    let words: &[u8; 40] = bytes.first_chunk()?;
+    let (words, _) = words.as_chunks();
+    let word = |at: usize| u64::from_ne_bytes(words[at]);
+    Some(Tuple::of_words([word(0), word(1), word(2), word(3)], word(4)))
+}
