@@ -5,6 +5,7 @@ mod af_xdp;
 mod af_xdp_chains;
 mod bpf;
 mod common;
+mod conntrack;
 mod lock_files;
 mod netlink;
 mod netlink_change;
