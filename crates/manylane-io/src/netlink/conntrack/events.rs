@@ -43,24 +43,33 @@ pub enum Seen {
 }
 
 impl ConntrackEvents {
-    /// Begins to listen. The kernel buffers up to `receive_buffer` bytes of unread events; an event takes about 1 KiB of
-    /// them.
-    ///
-    /// Changes by `changer` cause no events here.
+    /// Begins to listen to ends. The kernel buffers up to `receive_buffer` bytes of unread events; an event takes some 2 KiB
+    /// of them. Changes by `changer` cause no events here.
     pub fn open(
         changer: &Conntrack,
         receive_buffer: usize,
     ) -> Result<ConntrackEvents, NetlinkError> {
         let fd = open(changer.port(), receive_buffer)
             .map_err(|source| NetlinkError::Unavailable { source })?;
-        for group in [NFNLGRP_CONNTRACK_UPDATE, NFNLGRP_CONNTRACK_DESTROY] {
-            set_option(fd.as_fd(), libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, group)
-                .map_err(|source| {
-                    let step = "listen to the events of connections".into();
-                    NetlinkError::refused(step, source.into())
-                })?;
-        }
-        Ok(ConntrackEvents { fd, pending: Datagrams::new(), is_congested: false })
+        let events = ConntrackEvents { fd, pending: Datagrams::new(), is_congested: false };
+        events.join(libc::NETLINK_ADD_MEMBERSHIP, NFNLGRP_CONNTRACK_DESTROY)?;
+        Ok(events)
+    }
+
+    /// Begins to listen to marks too, or stops.
+    ///
+    /// This costs the kernel more than all else here: while anybody listens to updates, the kernel composes a message at
+    /// every change of a connection's state, several for each TCP connection, before the filter drops most of them.
+    pub fn hear_marks(&mut self, is_wanted: bool) -> Result<(), NetlinkError> {
+        let option =
+            if is_wanted { libc::NETLINK_ADD_MEMBERSHIP } else { libc::NETLINK_DROP_MEMBERSHIP };
+        self.join(option, NFNLGRP_CONNTRACK_UPDATE)
+    }
+
+    fn join(&self, option: libc::c_int, group: libc::c_int) -> Result<(), NetlinkError> {
+        set_option(self.fd.as_fd(), libc::SOL_NETLINK, option, group).map_err(|source| {
+            NetlinkError::refused("listen to the events of connections".into(), source.into())
+        })
     }
 
     /// Passes the pending events to `each`, without waiting for more.
