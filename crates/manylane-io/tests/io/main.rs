@@ -6,6 +6,7 @@ mod af_xdp_chains;
 mod bpf;
 mod common;
 mod conntrack;
+mod conntrack_events;
 mod lock_files;
 mod netlink;
 mod netlink_change;

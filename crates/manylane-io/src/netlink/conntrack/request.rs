@@ -283,3 +283,22 @@ const SEND_BUFFER_BYTES: usize = 2 * CHUNK * encode::REQUEST_BYTES_MAX;
 /// Two answers, an echo and an acknowledgement, for each request; each costs its page and the kernel's `struct sk_buff`
 /// at most. The kernel counts a datagram only while it waits, and doubles the number.
 const RECEIVE_BUFFER_BYTES: usize = CHUNK * (4096 + 1024);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Silent connections and refusals have no echo, and a connection may be changed twice, by either tuple.
+    #[test]
+    fn echoes_find_their_changes() {
+        let connection = decode::connection(&decode::tests::message(&[])).expect("it is whole");
+        let change = |port| {
+            let tuple = Tuple { source_port: port, ..connection.original };
+            Change { tuple, liberal: true, timeout: None }
+        };
+        let changes = [change(7), change(1), change(8), change(1)];
+        let mut echoes = Echoes { changes: &changes, next: 0 };
+        let places: Vec<_> = (0..3).map(|_| echoes.place(&connection)).collect();
+        assert_eq!(places, [Some(1), Some(3), None]);
+    }
+}

@@ -70,6 +70,11 @@ impl Maker {
     }
 
     pub fn make(&self, one: &Made) {
+        self.try_make(one, &[]).expect("it is new");
+    }
+
+    /// With more attributes, which not every kernel has.
+    pub fn try_make(&self, one: &Made, more: &[Vec<u8>]) -> io::Result<()> {
         let mut body = tuple(CTA_TUPLE_ORIG, &one.original);
         body.extend(tuple(CTA_TUPLE_REPLY, &one.reply));
         body.extend(attribute(CTA_STATUS, &one.status.to_be_bytes()));
@@ -82,18 +87,13 @@ impl Maker {
             let tcp = [attribute(1, &[one.state]), attribute(4, &[0, 0]), attribute(5, &[0, 0])];
             body.extend(attribute(CTA_PROTOINFO, &attribute(1, &tcp.concat())));
         }
+        body.extend(more.concat());
         let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
-        self.request(IPCTNL_MSG_CT_NEW, flags, &one.original, &body).expect("it is new");
+        self.request(IPCTNL_MSG_CT_NEW, flags, &one.original, &body)
     }
 
     pub fn mark(&self, of: &Tuple, mark: u32) {
         let body = [tuple(CTA_TUPLE_ORIG, of), attribute(CTA_MARK, &mark.to_be_bytes())].concat();
-        self.request(IPCTNL_MSG_CT_NEW, 0, of, &body).expect("it is there");
-    }
-
-    pub fn set_status(&self, of: &Tuple, status: u32) {
-        let status = attribute(CTA_STATUS, &status.to_be_bytes());
-        let body = [tuple(CTA_TUPLE_ORIG, of), status].concat();
         self.request(IPCTNL_MSG_CT_NEW, 0, of, &body).expect("it is there");
     }
 
@@ -130,7 +130,63 @@ pub fn one(conntrack: &mut Conntrack, tuple: Tuple) -> Option<Connection> {
     conntrack.get(&[tuple]).expect("root may")[0]
 }
 
-fn tuple(kind: u16, tuple: &Tuple) -> Vec<u8> {
+/// Everything that the kernel tells of connections, without a filter.
+pub struct Ear(OwnedFd);
+
+/// An event: its message type, `NLM_F_CREATE` for a new connection, and its mark if it has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    pub message: u16,
+    pub is_new: bool,
+    pub mark: Option<u32>,
+}
+
+impl Ear {
+    pub fn open() -> Ear {
+        let Maker(fd) = Maker::open();
+        // SAFETY: a `sockaddr_nl` is numbers, for which zeroes are a value.
+        let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+        address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
+        address.nl_groups = 1 | 2 | 4; // New, update, destroy.
+        let length = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: bind(2) reads `length` bytes of `address`.
+        let bound = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) };
+        assert_eq!(bound, 0, "{}", io::Error::last_os_error());
+        Ear(fd)
+    }
+
+    /// What is pending.
+    pub fn heard(&self) -> Vec<Heard> {
+        let mut heard = Vec::new();
+        let mut bytes = [0; 4096];
+        loop {
+            // SAFETY: recv(2) writes at most the buffer's length.
+            let length = unsafe {
+                let (to, size) = (bytes.as_mut_ptr().cast(), bytes.len());
+                libc::recv(self.0.as_raw_fd(), to, size, libc::MSG_DONTWAIT)
+            };
+            let Ok(length) = usize::try_from(length) else { return heard };
+            let half = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+            let mut event = Heard {
+                message: half(4) & 0xff,
+                is_new: i32::from(half(6)) & libc::NLM_F_CREATE != 0,
+                mark: None,
+            };
+            let mut at = 20;
+            while at < length {
+                if half(at + 2) & 0x3fff == CTA_MARK {
+                    let mark = bytes[at + 4..at + 8].first_chunk().expect("four bytes");
+                    event.mark = Some(u32::from_be_bytes(*mark));
+                }
+                at += usize::from(half(at)).next_multiple_of(4);
+            }
+            heard.push(event);
+        }
+    }
+}
+
+/// A tuple as an attribute.
+pub fn tuple(kind: u16, tuple: &Tuple) -> Vec<u8> {
     let addresses = match (tuple.source, tuple.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             [attribute(1, &source.octets()), attribute(2, &destination.octets())]
@@ -148,8 +204,8 @@ fn tuple(kind: u16, tuple: &Tuple) -> Vec<u8> {
     attribute(kind, &[attribute(1, &addresses.concat()), attribute(2, &ports.concat())].concat())
 }
 
-fn attribute(kind: u16, payload: &[u8]) -> Vec<u8> {
-    // The kernel looks for the bit in nested attributes only where it is strict; here it is not.
+/// An attribute; its payload may be attributes.
+pub fn attribute(kind: u16, payload: &[u8]) -> Vec<u8> {
     let mut bytes = (4 + payload.len() as u16).to_ne_bytes().to_vec();
     bytes.extend(kind.to_ne_bytes());
     bytes.extend(payload);
@@ -157,8 +213,8 @@ fn attribute(kind: u16, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-const IPCTNL_MSG_CT_NEW: u16 = 0;
-const IPCTNL_MSG_CT_DELETE: u16 = 2;
+pub const IPCTNL_MSG_CT_NEW: u16 = 0;
+pub const IPCTNL_MSG_CT_DELETE: u16 = 2;
 const CTA_TUPLE_ORIG: u16 = 1;
 const CTA_TUPLE_REPLY: u16 = 2;
 const CTA_STATUS: u16 = 3;
