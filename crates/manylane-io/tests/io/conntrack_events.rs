@@ -1,13 +1,15 @@
 //! The ends and the marks of connections, as the kernel tells them. Needs root.
 
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use manylane_io::netlink::conntrack::{
     Change, Changed, Connection, Conntrack, ConntrackEvents, Event, Seen,
 };
+use manylane_io::poll::poll;
 
 use crate::common;
-use crate::common::connections::{Ear, Heard, IPCTNL_MSG_CT_NEW, Made, Maker, made, one};
+use crate::common::connections::{Ear, Heard, IPCTNL_MSG_CT_NEW, Made, Maker, made, one, timeless};
 
 fn open() -> (Maker, Conntrack, ConntrackEvents) {
     let conntrack = Conntrack::open().expect("root may");
@@ -37,6 +39,7 @@ fn a_deletion_is_told() {
         let ids = made.map(|made| one(&mut conntrack, made.original).expect("it is new").id);
         assert_eq!(read(&mut events), [], "no beginnings");
         made.iter().for_each(|made| maker.delete(&made.original));
+        poll(&[events.as_fd()], None).expect("the socket is open");
         let ended: Vec<_> = read(&mut events)
             .into_iter()
             .map(|event| match event {

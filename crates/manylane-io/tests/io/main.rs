@@ -7,6 +7,7 @@ mod bpf;
 mod common;
 mod conntrack;
 mod conntrack_events;
+mod conntrack_router;
 mod lock_files;
 mod netlink;
 mod netlink_change;

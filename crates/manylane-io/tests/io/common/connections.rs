@@ -125,6 +125,11 @@ impl Maker {
     }
 }
 
+/// All but the seconds that are left, which pass.
+pub fn timeless(connection: Connection) -> Connection {
+    Connection { timeout: None, ..connection }
+}
+
 /// Looks one connection up.
 pub fn one(conntrack: &mut Conntrack, tuple: Tuple) -> Option<Connection> {
     conntrack.get(&[tuple]).expect("root may")[0]
