@@ -1,18 +1,36 @@
 //! The kernel's connection tracking, by ctnetlink (linux/netfilter/nfnetlink_conntrack.h): look connections up, change
 //! them, list them, hear of their ends.
 //!
-//! [`Conntrack`] asks, [`ConntrackEvents`] listens, [`Timeouts`] are settings. Nothing here decides anything. Attributes
-//! are read in one pass over each message, as in `nftables`: most of them are asked only whether they are there.
+//! [`Conntrack`] sends requests, [`ConntrackEvents`] listens, [`Timeouts`] are settings. Nothing here decides anything.
+//! As in `nftables`, one pass over plain attributes reads a message: of most attributes only the presence matters.
 //!
-//! What Linux 6.1 to 6.18 do (net/netfilter/nf_conntrack_netlink.c and, for events, nf_conntrack_ecache.c), and the tests
-//! of `tests/io/conntrack.rs` see:
+//! What Linux does, from 6.1 to 6.18. The files are those of net/netfilter; the tests `tests/io/conntrack*.rs` see it too.
 //!
-//! - A tuple of either direction finds the connection (`nf_conntrack_find_get`). A request names no zone, so it finds
-//!   connections whose direction is in zone 0.
-//! - [`Connection::id`] is a hash of the connection's address in memory and its original tuple (`nf_ct_get_id`): equal
-//!   ids may belong to a connection and to its successor. Only a deletion compares `CTA_ID`; a change does not.
-//! - The policy of `ct timeout` rules, the bare extension for sequence adjustment, and whether a connection sends events
-//!   are in no message. [`Changed`] tells the last.
+//! | about | what the kernel does | where |
+//! |---|---|---|
+//! | tuples | a tuple of either direction finds the connection; a request without a zone finds it if that direction is in zone 0 | `nf_conntrack_find_get` |
+//! | ids | an id is a hash of the connection's place in memory, its master and its original tuple, so a successor with that tuple may have the same id | `nf_ct_get_id` |
+//! | ids in requests | only a deletion compares `CTA_ID`; a look-up and a change take whatever connection has the tuple | `ctnetlink_new_conntrack` |
+//! | fixed timeouts | a change with a timeout fails (`EPERM`) before anything else changes | `ctnetlink_change_conntrack` |
+//! | liberal TCP | flags are set under their mask; packets that the kernel sees later leave `BE_LIBERAL`, and set `MAXACK_SET` again | `nlattr_to_tcp` |
+//! | in no message | the policy of `ct timeout` rules; the extension for sequence adjustment, while it adjusts nothing; the room for events | `ctnetlink_fill_info` |
+//!
+//! Events (nf_conntrack_ecache.c, nf_conntrack_netlink.c):
+//!
+//! - A connection gets room for events when it begins, or never. With `nf_conntrack_events` 2, the default, it gets room
+//!   if any process listens to any event of conntrack at that moment, in any network namespace
+//!   (`nf_ct_ecache_ext_add`). With 1 it always gets room, with 0 only where a rule says so (`ct event set`).
+//! - Without room its end is not announced, nor is a mark. No look-up, list or timestamp tells which connections have
+//!   room, and ids do not either. Two things help. A connection that began after [`ConntrackEvents::open`] has room,
+//!   so one that a list has at that moment may lack room. And [`Conntrack::change_with_echo`] tells exactly: the
+//!   kernel composes the echo of a change from the room for events. The reader has to look the others up from time to time.
+//! - A connection that expires ends when a look-up or the collector meets it, which comes round once a minute
+//!   (`gc_worker`). So the end of an idle connection is announced up to a minute late.
+//! - A change by netlink is an update event with `CTA_MARK`, whatever changes, also when nothing does. An update by packets
+//!   carries `CTA_MARK` if the mark has just been set, to 0 too, or if it is not 0. So [`Event::Marked`] also reports changes
+//!   of state, for connections whose mark is not 0: the reader compares.
+//! - Composing an event costs the kernel more than the rest of a change, so it composes events only for groups with
+//!   listeners. [`ConntrackEvents::hear_marks`] is a choice for that reason.
 
 mod decode;
 mod encode;

@@ -208,7 +208,8 @@ fn only_marks_come_of_a_connections_life() {
     };
     let (mut near, mut far, tuple) = lab.tcp(false);
     pass(&mut near, &mut far);
-    assert_eq!(updates(), [None; 2], "answered; established and assured");
+    let told = updates();
+    assert!(!told.is_empty() && told.iter().all(Option::is_none), "answered; assured: {told:?}");
     assert_eq!(marks(tuple), [0; 0]);
 
     lab.nft("add rule inet t forward ct mark set 7");
@@ -226,7 +227,7 @@ fn only_marks_come_of_a_connections_life() {
     lab.nft("flush chain inet t forward");
     near.shutdown(std::net::Shutdown::Write).expect("it is open");
     assert_eq!(far.read(&mut [0]).expect("the router forwards"), 0, "it ends");
-    let told = updates();
-    assert!(told.len() >= 2 && told.iter().all(|mark| *mark == Some(9)), "the state too: {told:?}");
-    assert_eq!(marks(tuple), vec![9; told.len()]);
+    let marks = marks(tuple);
+    assert!(marks.len() >= 2 && marks.iter().all(|mark| *mark == 9), "the state too: {marks:?}");
+    assert!(updates().iter().all(|mark| *mark == Some(9)), "every state");
 }

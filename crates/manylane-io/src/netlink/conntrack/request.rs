@@ -69,8 +69,8 @@ impl Conntrack {
 
     /// Changes connections: one answer for each, in order. `ENOENT` where there is no such connection.
     ///
-    /// Each change is an update event to other processes that listen to updates, and makes a kernel without such listeners
-    /// do no more than the change: this takes a quarter of the time of [`get`](Conntrack::get).
+    /// Without listeners to updates this takes a quarter of the time of [`get`](Conntrack::get). With them, each change is
+    /// an event, and takes as long as `get`.
     pub fn change(
         &mut self,
         changes: &[Change],
@@ -80,12 +80,13 @@ impl Conntrack {
     }
 
     /// The same, and returns each connection as it is after the change, if it announces its end. This takes as long as
-    /// [`change`](Conntrack::change) and [`get`](Conntrack::get) together.
+    /// [`get`](Conntrack::get) and [`change`](Conntrack::change) together.
     ///
-    /// The echo of an event comes to the socket that caused it (`NLM_F_ECHO`), exactly if the connection has room for
-    /// events. A rule that restricts its events (`ct event set`, `CT --ctevents`) may make the two differ.
+    /// The kernel sends the event about a change to the socket that asked for an echo (`NLM_F_ECHO`), if the connection
+    /// has room for events. Where a rule has restricted the connection's events (`ct event set`, `CT --ctevents`), the
+    /// answer is about those of changes, not of the end.
     ///
-    /// `has_master` is not in an echo. A change that wants nothing is a look-up that tells whether the end is announced.
+    /// An echo has all of a connection but `has_master`. A change that wants nothing looks up and asks at once.
     pub fn change_with_echo(
         &mut self,
         changes: &[Change],
@@ -274,7 +275,7 @@ fn open() -> io::Result<(Socket, u32)> {
 /// The message type of an answer and of an echo.
 const CONNECTION: i32 = message_type(IPCTNL_MSG_CT_NEW) as i32;
 
-/// Requests per system call.
+/// Requests per system call. From 16 requests on, more in a call are not faster.
 const CHUNK: usize = 256;
 
 /// The kernel takes a datagram that is shorter than this (`netlink_sendmsg`).
