@@ -7,7 +7,7 @@
 //! | [`bpf`]         | BPF programs and their loaders                                        | `interface`, `netlink`, `affinity` |
 //! | [`interface`]   | properties and offloads of a network device                           | `netlink` |
 //! | [`interface_lock`] | one process forwards by an interface                              | - |
-//! | [`netlink`]     | links, addresses, routes; the kernel's routing, nftables, XFRM and tc | - |
+//! | [`netlink`]     | links, addresses, routes; routing, nftables, conntrack, XFRM and tc   | `sysctl` |
 //! | [`namespace`]   | anonymous network namespaces, one per thread                          | `affinity` |
 //! | [`station`]     | single frames on a link, for labs                                     | `netlink` |
 //! | [`privilege`]   | root given up, except for what a daemon needs                          | - |

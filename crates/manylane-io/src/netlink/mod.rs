@@ -1,13 +1,14 @@
 //! Netlink: changes to links, addresses and routes, as labs and tests need them without ip(8); the features that
-//! drivers report; and the kernel's processing of routed packets, in four rooms: [`kernel`] (routing), [`nftables`],
-//! [`xfrm`] (IPsec) and [`traffic`] (traffic control).
+//! drivers report; and the kernel's processing of routed packets, in five rooms: [`kernel`] (routing), [`nftables`],
+//! [`conntrack`], [`xfrm`] (IPsec) and [`traffic`] (traffic control).
 //!
 //! `netlink-bindings` (generated from the kernel's own YAML) encodes requests and decodes replies; [`socket`] exchanges
 //! them. A call acts on the network namespace in which its [`Netlink`] was opened. See netlink(7) and rtnetlink(7).
 //!
-//! May use: system calls. Must not use any other room. Used by the control thread and by labs.
+//! May use: system calls, `sysctl`. Must not use any other room. Used by the control thread and by labs.
 
 mod address;
+pub mod conntrack;
 mod device;
 mod error;
 pub mod kernel;

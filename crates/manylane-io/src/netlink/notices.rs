@@ -1,11 +1,10 @@
 //! Change notifications: a socket that has joined a multicast group of a netlink protocol.
 
 use std::io;
-use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use super::socket::{messages, open_descriptor, set_option};
-use crate::syscall::{check, check_length, retry};
+use super::socket::{bind, messages, open_descriptor, set_option};
+use crate::syscall::{check_length, retry};
 
 /// The changes that a subsystem of the calling thread's network namespace announces, from the opening on.
 #[derive(Debug)]
@@ -23,8 +22,7 @@ impl Notices {
         matters: fn(u16) -> bool,
     ) -> io::Result<Notices> {
         let fd = open_descriptor(protocol)?;
-        // The kernel sends nothing to a member without an address, until the member has sent something.
-        bind(&fd)?;
+        bind(fd.as_fd())?;
         set_option(fd.as_fd(), libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, group)?;
         Ok(Notices { fd, buffer: vec![0; BUFFER_BYTES].into_boxed_slice(), matters })
     }
@@ -66,22 +64,6 @@ impl AsFd for Notices {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
-}
-
-/// Lets the kernel assign the socket an address.
-fn bind(fd: &OwnedFd) -> io::Result<()> {
-    // SAFETY: all zeroes is a valid `sockaddr_nl`.
-    let mut address: libc::sockaddr_nl = unsafe { mem::zeroed() };
-    address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
-    // SAFETY: bind(2) reads the given number of bytes of `address`.
-    check(unsafe {
-        libc::bind(
-            fd.as_raw_fd(),
-            (&raw const address).cast(),
-            size_of_val(&address) as libc::socklen_t,
-        )
-    })?;
-    Ok(())
 }
 
 /// Only the headers are read: a longer datagram is truncated, and its first message counts.

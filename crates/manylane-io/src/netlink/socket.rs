@@ -119,6 +119,11 @@ impl Socket {
         self.sequence
     }
 
+    /// The sequence number of the last request.
+    pub(super) fn sequence(&self) -> u32 {
+        self.sequence
+    }
+
     /// Sends several requests at once and waits for the answer to the one numbered `last`, the only one with an
     /// acknowledgement flag; `refused` is called for each earlier request that the kernel refused.
     pub(super) fn exchange(
@@ -167,7 +172,7 @@ impl Socket {
         self.send_bytes(&message)
     }
 
-    fn send_bytes(&self, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn send_bytes(&self, bytes: &[u8]) -> io::Result<()> {
         retry(|| {
             // SAFETY: send(2) reads the bytes. An unconnected netlink socket sends to the kernel.
             let sent =
@@ -218,6 +223,12 @@ impl Socket {
     }
 }
 
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 /// The kernel's number of a multicast group of a generic netlink family.
 pub(super) fn generic_group(family: &CStr, group: &CStr) -> Result<u32, Refusal> {
     let mut socket = Socket::open_protocol(libc::NETLINK_GENERIC)?;
@@ -238,6 +249,22 @@ pub(super) fn open_descriptor(protocol: libc::c_int) -> io::Result<OwnedFd> {
     let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, protocol) })?;
     // SAFETY: the kernel just made this descriptor for us, so no other value owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Lets the kernel assign the socket a port number, and returns it. The kernel sends no notifications to a socket
+/// without one (`do_one_broadcast`).
+pub(super) fn bind(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    // SAFETY: a `sockaddr_nl` is numbers, for which zeroes are a value.
+    let mut address: libc::sockaddr_nl = unsafe { mem::zeroed() };
+    address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
+    let mut length = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: bind(2) reads `length` bytes of `address`.
+    check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) })?;
+    // SAFETY: getsockname(2) writes at most `length` bytes to `address`.
+    check(unsafe {
+        libc::getsockname(fd.as_raw_fd(), (&raw mut address).cast(), &raw mut length)
+    })?;
+    Ok(address.nl_pid)
 }
 
 /// Sets a numeric socket option.
@@ -266,7 +293,8 @@ pub(super) struct Message<'b> {
     pub(super) kind: i32,
     /// `NLM_F_*`.
     pub(super) flags: i32,
-    sequence: u32,
+    /// The number of the request that it answers.
+    pub(super) sequence: u32,
     /// The bytes behind the header.
     pub(super) payload: &'b [u8],
 }
@@ -288,7 +316,7 @@ pub(super) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
 }
 
 /// Decodes NLMSG_ERROR or NLMSG_DONE: an error number, 0 for success, and maybe an explanation.
-fn outcome(message: &Message<'_>) -> Result<(), Refusal> {
+pub(super) fn outcome(message: &Message<'_>) -> Result<(), Refusal> {
     let errno = u32_at(message.payload, 0).unwrap_or(0) as i32;
     if errno == 0 {
         return Ok(());
@@ -314,7 +342,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 }
 
 /// `struct nlmsghdr`.
-const HEADER_BYTES: usize = mem::size_of::<libc::nlmsghdr>();
+pub(super) const HEADER_BYTES: usize = mem::size_of::<libc::nlmsghdr>();
 
 /// The kernel fills at most 32 KiB per datagram of a dump (`netlink_dump`).
 const BUFFER_BYTES: usize = 64 << 10;

@@ -5,9 +5,9 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::super::NetlinkError;
-use super::super::socket::{messages, open_descriptor, set_option};
+use super::super::socket::{bind, messages, open_descriptor, set_option};
 use super::{Event, Family, Group, decode};
-use crate::syscall::{check, check_length, retry};
+use crate::syscall::{check_length, retry};
 
 /// A subscription to changes of the kernel's routing, in the network namespace in which it was opened.
 ///
@@ -50,7 +50,6 @@ impl Watch {
 
     fn open_unsubscribed(receive_buffer: usize) -> io::Result<Watch> {
         let fd = open_descriptor(libc::NETLINK_ROUTE)?;
-        // The kernel sends nothing to a socket without a port number (`do_one_broadcast`).
         bind(fd.as_fd())?;
         // The kernel doubles it.
         let half = libc::c_int::try_from(receive_buffer / 2).unwrap_or(libc::c_int::MAX / 2);
@@ -161,17 +160,6 @@ impl Group {
             Group::Netconf(Family::V6) => libc::RTNLGRP_IPV6_NETCONF,
         }
     }
-}
-
-/// Lets the kernel assign the socket a port number.
-fn bind(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: a `sockaddr_nl` is numbers, for which zeroes are a value.
-    let mut address: libc::sockaddr_nl = unsafe { mem::zeroed() };
-    address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
-    let length = size_of_val(&address) as libc::socklen_t;
-    // SAFETY: bind(2) reads `length` bytes of `address`.
-    check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) })?;
-    Ok(())
 }
 
 /// An attribute's length has 16 bits: a route whose next hops fill one attribute, and its other attributes.

@@ -1,6 +1,7 @@
 //! What the root-only tests share: hosts on a wire, or a line that says why not.
 #![allow(dead_code)] // Each test file uses a part of it.
 
+pub mod connections;
 pub mod ip;
 pub mod packet;
 pub mod wire;

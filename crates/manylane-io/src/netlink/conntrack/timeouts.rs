@@ -1,0 +1,43 @@
+//! How long idle connections live.
+
+use std::io;
+use std::time::Duration;
+
+use crate::sysctl::{self, SysctlError};
+
+/// Settings of the network namespace (Documentation/networking/nf_conntrack-sysctl.rst). A rule may give a connection
+/// other timeouts (`ct timeout set`, `CT --timeout`); no message says which connection has such.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Established TCP connections.
+    pub tcp_established: Duration,
+    /// The same with unacknowledged data.
+    pub tcp_unacknowledged: Duration,
+    /// UDP flows that were not answered, or only just now.
+    pub udp: Duration,
+    /// Other UDP flows.
+    pub udp_stream: Duration,
+}
+
+impl Timeouts {
+    /// Reads the settings of the calling thread's network namespace.
+    pub fn read() -> Result<Timeouts, SysctlError> {
+        Ok(Timeouts {
+            tcp_established: read("tcp_timeout_established")?,
+            tcp_unacknowledged: read("tcp_timeout_unacknowledged")?,
+            udp: read("udp_timeout")?,
+            udp_stream: read("udp_timeout_stream")?,
+        })
+    }
+}
+
+fn read(name: &str) -> Result<Duration, SysctlError> {
+    let name = format!("net/netfilter/nf_conntrack_{name}");
+    match sysctl::read(&name)?.parse() {
+        Ok(seconds) => Ok(Duration::from_secs(seconds)),
+        Err(error) => {
+            let source = io::Error::new(io::ErrorKind::InvalidData, error);
+            Err(SysctlError { name, source })
+        }
+    }
+}
