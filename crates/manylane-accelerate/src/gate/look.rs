@@ -13,7 +13,7 @@ use manylane_io::netlink::traffic::{Direction, Place, Qdisc};
 use manylane_io::netlink::{Netlink, NetlinkError, XdpFeatures, nftables, xfrm};
 use manylane_io::sysctl;
 
-use super::{Facts, Gate, GateError, Kernel, Offloads, Program, Programs};
+use super::{Facts, Gate, GateError, Heard, Kernel, Offloads, Program, Programs};
 use crate::mirror::refused_rules;
 
 /// The links of these names, those that are there.
@@ -93,6 +93,17 @@ pub(super) struct Polled {
     driver_programs: Result<BTreeMap<u32, u32>, String>,
     multipath_hash_policy: [u8; 2],
     repeats_next_hops: bool,
+}
+
+impl Polled {
+    /// What has changed since an earlier look, or the first.
+    pub(super) fn since(&self, before: Option<&Polled>) -> Heard {
+        Heard {
+            is_change: before != Some(self),
+            rules: before.is_none_or(|before| before.legacy != self.legacy),
+            ..Heard::default()
+        }
+    }
 }
 
 /// Reads it.

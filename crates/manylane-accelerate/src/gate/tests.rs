@@ -251,7 +251,7 @@ fn a_table_that_a_program_owns_has_no_command() {
 
 fn legacy(is_v6: bool, table: &str, chain: &'static str, rules: usize, drops: bool) -> Legacy {
     let chains = vec![LegacyChain { is_v6, table: table.into(), chain, rules, drops }];
-    Legacy { chains, tracking: vec![(is_v6, table.into())] }
+    Legacy { chains, tracking: vec![(is_v6, table.into())], ..Legacy::default() }
 }
 
 #[test]

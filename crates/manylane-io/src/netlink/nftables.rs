@@ -6,14 +6,17 @@
 //! without it has no chains.
 
 pub mod expression;
+mod notices;
 pub mod ruleset;
 pub mod set;
 
 use std::fmt;
 
+use super::NetlinkError;
 use super::plain::{Plain, attribute, attributes, big_u32, text};
 use super::socket::{Refusal, Socket};
-use super::{NetlinkError, Notices};
+
+pub use notices::{Announced, RuleNotices, SetName, notices};
 
 /// The packets that a table sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -191,33 +194,28 @@ impl Base {
 
 /// Reads the chains of the calling thread's network namespace.
 pub fn chains() -> Result<Vec<Chain>, NetlinkError> {
+    look("read the chains of nftables", read)
+}
+
+/// What `read` reads; nothing where the kernel has no nftables. `step` names it, as in "cannot {step}".
+fn look<T: Default>(
+    step: &str,
+    read: impl FnOnce(&mut Socket) -> Result<T, Refusal>,
+) -> Result<T, NetlinkError> {
     let mut socket = match Socket::open_protocol(libc::NETLINK_NETFILTER) {
         Ok(socket) => socket,
-        Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => return Ok(Vec::new()),
+        Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => {
+            return Ok(T::default());
+        }
         Err(source) => return Err(NetlinkError::Unavailable { source }),
     };
     match read(&mut socket) {
-        Ok(chains) => Ok(chains),
         // nfnetlink has no such subsystem.
         Err(Refusal { source, .. }) if source.raw_os_error() == Some(libc::EINVAL) => {
-            Ok(Vec::new())
+            Ok(T::default())
         }
-        Err(refusal) => Err(NetlinkError::refused("read the chains of nftables".into(), refusal)),
+        other => other.map_err(|refusal| NetlinkError::refused(step.into(), refusal)),
     }
-}
-
-/// Subscribes to changes of tables, chains and rules; not of set elements, which have no effect without a rule. `None`
-/// where the kernel has no netfilter.
-pub fn notices() -> Result<Option<Notices>, NetlinkError> {
-    match Notices::open(libc::NETLINK_NETFILTER, NFNLGRP_NFTABLES, matters) {
-        Ok(notices) => Ok(Some(notices)),
-        Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => Ok(None),
-        Err(source) => Err(NetlinkError::refused("watch nftables".into(), source.into())),
-    }
-}
-
-fn matters(kind: u16) -> bool {
-    kind >> 8 == NFNL_SUBSYS_NFTABLES && matches!(kind & 0xff, NFT_MSG_NEWTABLE..=NFT_MSG_DELRULE)
 }
 
 fn read(socket: &mut Socket) -> Result<Vec<Chain>, Refusal> {
@@ -353,13 +351,10 @@ const TRACKING_COMPATIBLE: [&str; 18] = [
 /// `struct nfgenmsg`: all families, version 0.
 const NFGENMSG_OF_ALL: [u8; 4] = [0; 4];
 const NFNL_SUBSYS_NFTABLES: u16 = 10;
-const NFNLGRP_NFTABLES: libc::c_int = 7;
-// linux/netfilter/nf_tables.h. Tables, chains and rules have the numbers 0 to 8.
-const NFT_MSG_NEWTABLE: u16 = 0;
+// linux/netfilter/nf_tables.h.
 const NFT_MSG_GETTABLE: u16 = 1;
 const NFT_MSG_GETCHAIN: u16 = 4;
 const NFT_MSG_GETRULE: u16 = 7;
-const NFT_MSG_DELRULE: u16 = 8;
 const NFTA_TABLE_NAME: u16 = 1;
 const NFTA_TABLE_FLAGS: u16 = 2;
 const NFTA_TABLE_OWNER: u16 = 7;
@@ -466,16 +461,5 @@ mod tests {
         };
         assert_eq!(rule(&[compatible(b"tcp\0")]), None);
         assert_eq!(rule(&[compatible(b"conntrack\0")]), found);
-    }
-
-    /// A ban list may change many set elements per second.
-    #[test]
-    fn elements_of_sets_do_not_matter() {
-        for (message, answer) in
-            [(0, true), (3, true), (6, true), (8, true), (9, false), (12, false)]
-        {
-            assert_eq!(matters(10 << 8 | message), answer, "{message}");
-        }
-        assert!(!matters(libc::NLMSG_ERROR as u16));
     }
 }
