@@ -149,6 +149,7 @@ impl Gate {
             version: version(&sysctl::read("kernel/osrelease")?),
             missing_capabilities: missing_capabilities(),
             chains: or_unknown(nftables::chains(), &mut unknown),
+            flow_tables: or_unknown(nftables::flow_tables(), &mut unknown),
             legacy: or_unknown(polled.legacy, &mut unknown),
             policies: or_unknown(xfrm::policies(), &mut unknown),
             programs: or_unknown(polled.programs, &mut unknown),

@@ -16,6 +16,7 @@
 //! | nftables chains with rules, or that drop    | all; ingress, egress: the device | `NFNLGRP_NFTABLES`                 |
 //! | legacy iptables                             | all                              | read again (`poller.rs`)           |
 //! | connection tracking by rules elsewhere      | all                              | as the rules                       |
+//! | flow tables of nftables that a rule fills   | all                              | `NFNLGRP_NFTABLES`                 |
 //! | XFRM policies, or a default that blocks     | all                              | `XFRMNLGRP_POLICY`                 |
 //! | routing rules that cannot be followed       | all                              | the mirror's                       |
 //! | tc filters at ingress                       | the device, as ingress             | `RTNLGRP_TC`                       |
@@ -26,6 +27,10 @@
 //! | rp_filter                                   | what it would drop               | the mirror's                       |
 //! | other BPF programs                          | nothing: they run before ours, or ours moves behind them | read again |
 //! | drivers without XDP, tags taken off, shapers | nothing: not in the driver ([`DriverStanding`]) | `netdev` (generic netlink), `RTNLGRP_TC` |
+//!
+//! With [`Terms::stateful`] the first three keep no port in the kernel, but for chains at ingress and egress. The gate
+//! then says for which families packets may be forwarded by connection only ([`Stateful`]): what the rules would do to a
+//! connection is [`firewall`](crate::firewall)'s to say. Without, flow tables are no news: their rules are in a chain.
 //!
 //! What the mirror follows (links, settings, rules, routes) is passed as [`Kernel`]: the mirror's thread calls
 //! [`Gate::evaluate`] again when it changed.
@@ -42,6 +47,7 @@ mod look;
 mod netfilter;
 mod poller;
 mod reason;
+mod terms;
 #[cfg(test)]
 mod tests;
 
@@ -56,11 +62,12 @@ use manylane_io::netlink::{Notices, XdpFeatures, nftables, traffic, xfrm};
 pub use error::GateError;
 pub use facts::{Facts, Kernel, Offloads, Program};
 pub(crate) use judge::has_link;
-pub use judge::judge;
+pub use judge::{judge, stateful};
 pub use look::programs_of_others;
 pub(crate) use look::{encapsulated, links, missing_capabilities};
 pub(crate) use poller::{Poller, Round};
 pub use reason::{About, Bypass, Concerns, DriverStanding, Reason, Standing, Tier, UnknownBypass};
+pub use terms::{Judgement, Stateful, Terms};
 
 /// Finds foreign BPF programs at tcx ingress of the device of this number and name.
 pub type Programs = Box<dyn FnMut(u32, &str) -> io::Result<Vec<Program>> + Send>;
@@ -184,10 +191,13 @@ impl Gate {
         &mut self,
         kernel: &Kernel,
         interfaces: &[String],
-        bypass: Bypass,
-    ) -> Result<Vec<Standing>, GateError> {
+        terms: Terms,
+    ) -> Result<Judgement, GateError> {
         let facts = self.facts(kernel, interfaces)?;
         let links = look::links(&facts.kernel, interfaces);
-        Ok(links.into_iter().map(|link| judge(&facts, link, bypass)).collect())
+        Ok(Judgement {
+            standings: links.into_iter().map(|link| judge(&facts, link, terms)).collect(),
+            stateful: stateful(&facts, terms),
+        })
     }
 }

@@ -6,6 +6,7 @@
 //! without it has no chains.
 
 pub mod expression;
+mod flow_table;
 mod notices;
 pub mod ruleset;
 pub mod set;
@@ -16,6 +17,7 @@ use super::NetlinkError;
 use super::plain::{Plain, attribute, attributes, big_u32, text};
 use super::socket::{Refusal, Socket};
 
+pub use flow_table::{FlowTable, flow_tables};
 pub use notices::{Announced, RuleNotices, SetName, notices};
 
 /// The packets that a table sees.
@@ -142,8 +144,8 @@ pub struct Chain {
     pub base: Option<Base>,
     /// The number of rules in it, and for a chain that is no base chain, of jumps to it.
     pub uses: u32,
-    /// The number of rules in it that need connection tracking or translate addresses. Not counted, and 0, when routed
-    /// packets traverse a busy chain anyway.
+    /// The number of rules in it that need connection tracking or translate addresses. Not counted, and 0, where the
+    /// routed packets of each family concerned traverse a busy chain anyway.
     pub tracking_rules: u32,
     /// Its table is switched off (`dormant`).
     pub is_dormant: bool,
@@ -232,10 +234,12 @@ fn read(socket: &mut Socket) -> Result<Vec<Chain>, Refusal> {
         }
     }
     // Reading 20,000 rules takes a third of a second: only where they decide.
-    if chains.iter().any(|chain| chain.is_busy() && chain.is_on_the_way()) {
-        return Ok(chains);
+    let mut tracking = Vec::new();
+    for family in undecided(&tables, &chains) {
+        let of_family = [family.number(), 0, 0, 0];
+        let rules = Plain::list(NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_GETRULE, &of_family);
+        tracking.extend(rules.collect(socket, tracking_rule)?);
     }
-    let tracking = all(NFT_MSG_GETRULE).collect(socket, tracking_rule)?;
     for chain in &mut chains {
         let place = (chain.family, chain.table.as_str(), chain.name.as_str());
         let is_in_it = |(family, table, name): &&(TableFamily, String, String)| {
@@ -244,6 +248,25 @@ fn read(socket: &mut Socket) -> Result<Vec<Chain>, Refusal> {
         chain.tracking_rules = tracking.iter().filter(is_in_it).count() as u32;
     }
     Ok(chains)
+}
+
+/// The families of tables whose rules may be all that has packets tracked: none of those that are tracked for such a rule
+/// (`nf_ct_netns_get`), of IPv4 or IPv6, traverses a busy chain.
+fn undecided(tables: &[Table], chains: &[Chain]) -> Vec<TableFamily> {
+    use TableFamily::{Bridge, Inet, Ip, Ip6};
+    let is_filtered = |own| {
+        let busy = chains.iter().filter(|chain| chain.is_busy() && chain.is_on_the_way());
+        busy.into_iter().any(|chain| chain.family == Inet || chain.family == own)
+    };
+    let filtered = [Ip, Ip6].map(is_filtered);
+    let is_decided = |family| match family {
+        Ip => filtered[0],
+        Ip6 => filtered[1],
+        _ => filtered == [true; 2],
+    };
+    let is_there = |family: &TableFamily| tables.iter().any(|table| table.family == *family);
+    let tracking = [Inet, Ip, Ip6, Bridge].into_iter().filter(is_there);
+    tracking.filter(|&family| !is_decided(family)).collect()
 }
 
 struct Table {
@@ -461,5 +484,39 @@ mod tests {
         };
         assert_eq!(rule(&[compatible(b"tcp\0")]), None);
         assert_eq!(rule(&[compatible(b"conntrack\0")]), found);
+    }
+
+    #[test]
+    fn only_rules_that_decide_are_read() {
+        let table = |family| Table { family, name: "t".into(), is_dormant: false, owner: None };
+        let busy = |family| Chain {
+            family,
+            table: "t".into(),
+            name: "c".into(),
+            base: Some(Base {
+                hook: Hook::Forward,
+                priority: 0,
+                kind: "filter".into(),
+                drops: false,
+                devices: Vec::new(),
+            }),
+            uses: 1,
+            tracking_rules: 0,
+            is_dormant: false,
+            owner: None,
+        };
+        use TableFamily::{Arp, Bridge, Inet, Ip, Ip6, Netdev};
+        let tables = [Ip, Ip6, Bridge, Netdev, Arp].map(table);
+        for (on_the_way, wanted) in [
+            (&[][..], &[Ip, Ip6, Bridge][..]),
+            (&[Ip], &[Ip6, Bridge]),
+            (&[Ip6], &[Ip, Bridge]),
+            (&[Ip, Ip6], &[]),
+            (&[Inet], &[]),
+            (&[Bridge], &[Ip, Ip6, Bridge]),
+        ] {
+            let chains: Vec<_> = on_the_way.iter().map(|&family| busy(family)).collect();
+            assert_eq!(undecided(&tables, &chains), wanted, "{on_the_way:?}");
+        }
     }
 }
