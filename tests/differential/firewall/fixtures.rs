@@ -46,7 +46,7 @@ pub fn loaded(files: &[&str]) -> Option<Host> {
     Some(host)
 }
 
-fn packet([from, to]: [&str; 2], family: Family, protocol: Protocol) -> Packet {
+pub fn packet([from, to]: [&str; 2], family: Family, protocol: Protocol) -> Packet {
     let port = |name: &str, index| Port { name: name.into(), index };
     Packet {
         ingress: port(from, 11),
@@ -58,7 +58,7 @@ fn packet([from, to]: [&str; 2], family: Family, protocol: Protocol) -> Packet {
     }
 }
 
-fn read(host: &Host) -> Firewall {
+pub fn read(host: &Host) -> Firewall {
     host.run(Firewall::read).expect("root may read it")
 }
 
