@@ -65,8 +65,8 @@ pub fn read(host: &Host) -> Firewall {
 fn said(answer: Answer) -> (Option<Cause>, bool, String) {
     match answer {
         Answer::Yes(_) => (None, false, String::new()),
-        Answer::No(obstacle) => (Some(obstacle.cause.clone()), false, obstacle.to_string()),
-        Answer::AskPerFlow(obstacle) => (Some(obstacle.cause.clone()), true, obstacle.to_string()),
+        Answer::No(obstacle) => (Some(obstacle.cause), false, obstacle.to_string()),
+        Answer::AskPerFlow(obstacle) => (Some(obstacle.cause), true, obstacle.to_string()),
     }
 }
 

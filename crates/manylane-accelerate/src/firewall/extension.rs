@@ -2,54 +2,90 @@
 
 use std::net::IpAddr;
 
+use manylane_io::netlink::kernel::Family;
 use manylane_io::netlink::nftables::expression::Extension;
 
-use super::bits::{Bits, Truth};
+use super::bits::{Bits, Part, Truth};
 use super::evaluate::Step;
 use super::obstacle::Cause;
-use super::packet::{Protocol, Tracked, View, octets};
+use super::packet::{Octets, Protocol, Tracked, View};
+use super::rules::Resolved;
 
-/// Whether a match holds.
-pub(super) fn matches(extension: &Extension, view: &View<'_>) -> Step {
-    let data = Fields(&extension.data);
-    let truth = match (extension.name.as_str(), extension.revision) {
-        ("comment", _) => Some(Truth::Yes),
-        ("conntrack", revision @ 1..=3) => conntrack(data, revision, view),
-        ("state", 0) => data.u32(0).map(|mask| state(u64::from(mask), view)),
-        ("tcp", 0) => tcp(data, view),
-        ("udp", 0) => udp(data, view),
-        ("multiport", 1) => multiport(data, view),
-        ("iprange", 1) => iprange(data, view),
-        ("addrtype", 0) => {
+/// A match by its name and the revision of its structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Matcher {
+    Conntrack { revision: u32 },
+    State,
+    Tcp,
+    Udp,
+    MultiPort,
+    IpRange,
+    AddressType { revision: u32 },
+    Mark,
+    ConnectionMark,
+    PacketType,
+}
+
+/// What is to be known of a match, whatever the packet.
+pub(super) fn matcher(extension: &Extension) -> Resolved {
+    Resolved::Match(match (extension.name.as_str(), extension.revision) {
+        ("conntrack", revision @ 1..=3) => Matcher::Conntrack { revision },
+        ("state", 0) => Matcher::State,
+        ("tcp", 0) => Matcher::Tcp,
+        ("udp", 0) => Matcher::Udp,
+        ("multiport", 1) => Matcher::MultiPort,
+        ("iprange", 1) => Matcher::IpRange,
+        ("addrtype", revision @ 0..=1) => Matcher::AddressType { revision },
+        ("mark", 1) => Matcher::Mark,
+        ("connmark", 1) => Matcher::ConnectionMark,
+        ("pkttype", 0) => Matcher::PacketType,
+        ("comment", _) => return Resolved::Always(Step::If(Truth::Yes)),
+        ("rpfilter", 0) => {
+            // Strict, and not inverted; asking with the packet's mark is stricter.
+            return Resolved::Always(match Fields(&extension.data).u8(0) {
+                Some(flags) if flags & !2 == 0 => Step::ReversePath,
+                _ => Step::If(NEVER),
+            });
+        }
+        (name, _) => return Resolved::Always(by_name(name)),
+    })
+}
+
+/// Whether a match holds, by its structure.
+pub(super) fn matches(matcher: Matcher, data: &[u8], view: &View<'_>) -> Step {
+    let data = Fields(data);
+    let truth = match matcher {
+        Matcher::Conntrack { revision } => conntrack(data, revision, view),
+        Matcher::State => data.u32(0).map(|mask| state(u64::from(mask), view)),
+        Matcher::Tcp => tcp(data, view),
+        Matcher::Udp => udp(data, view),
+        Matcher::MultiPort => multiport(data, view),
+        Matcher::IpRange => iprange(data, view),
+        Matcher::AddressType { revision: 0 } => {
             address_type(data, [data.u32(4) != Some(0), data.u32(8) != Some(0)], view)
         }
-        ("addrtype", 1) => {
+        Matcher::AddressType { .. } => {
             let flags = data.u32(4).unwrap_or(0);
             address_type(data, [flags & 1 != 0, flags & 2 != 0], view)
         }
-        ("mark", 1) => mark(data, view.packet.mark, false),
-        ("connmark", 1) if view.tracked == Tracked::Yes => {
-            mark(data, view.packet.flow.and_then(|flow| flow.mark), view.asks())
+        Matcher::Mark => mark(data, view.class.mark, false),
+        Matcher::ConnectionMark if view.tracked == Tracked::Yes => {
+            mark(data, view.flow.and_then(|flow| flow.mark), view.asks())
         }
-        ("pkttype", 0) => data
+        // Without a connection it does not match.
+        Matcher::ConnectionMark if view.tracked == Tracked::NotYet => Some(Truth::No),
+        Matcher::ConnectionMark => None,
+        Matcher::PacketType => data
             .u32(0)
             .zip(data.u32(4))
             .map(|(kind, inverts)| Truth::of(kind == 0).xor(inverts != 0)),
-        ("rpfilter", 0) => {
-            // Strict, and not inverted; asking with the packet's mark is stricter.
-            return match data.u8(0) {
-                Some(flags) if flags & !2 == 0 => Step::ReversePath,
-                _ => Step::If(NEVER),
-            };
-        }
-        (name, _) => return by_name(name),
     };
     Step::If(truth.unwrap_or(NEVER))
 }
 
 /// A match that keeps a state of its own does something to each packet. Any other match only looks at it.
 fn by_name(name: &str) -> Step {
-    let cause = match name {
+    Step::Effect(match name {
         "limit" | "hashlimit" | "rateest" => Cause::Limit,
         "quota" | "quota2" => Cause::Quota,
         "connlimit" => Cause::ConnectionLimit,
@@ -66,9 +102,8 @@ fn by_name(name: &str) -> Step {
         | "sctp" | "set" | "socket" | "string" | "tcpmss" | "time" | "tos" | "ttl" | "u32" => {
             return Step::If(NEVER);
         }
-        _ => return Step::Effect(Cause::Unknown, Some(format!("match {name}"))),
-    };
-    Step::Effect(cause, None)
+        _ => Cause::Unknown,
+    })
 }
 
 /// What a target does. The verdicts are not among them.
@@ -94,20 +129,20 @@ pub(super) fn target(extension: &Extension) -> Step {
             return match (data.u16(0), data.u16(2)) {
                 // A helper, a timeout, events: for first packets.
                 (Some(0), Some(0)) => Step::Next,
-                (Some(flags), _) if flags & 1 != 0 => Step::Effect(Cause::Notrack, None),
-                _ => Step::Effect(Cause::ConnectionChange, None),
+                (Some(flags), _) if flags & 1 != 0 => Step::Effect(Cause::Notrack),
+                _ => Step::Effect(Cause::ConnectionChange),
             };
         }
-        name => return Step::Effect(Cause::Unknown, Some(format!("target {name}"))),
+        _ => Cause::Unknown,
     };
-    Step::Effect(cause, None)
+    Step::Effect(cause)
 }
 
 /// The fields of a structure.
 #[derive(Clone, Copy)]
 struct Fields<'d>(&'d [u8]);
 
-impl Fields<'_> {
+impl<'d> Fields<'d> {
     fn u8(self, at: usize) -> Option<u8> {
         self.0.get(at).copied()
     }
@@ -120,8 +155,8 @@ impl Fields<'_> {
         Some(u32::from_ne_bytes(*self.0.get(at..)?.first_chunk()?))
     }
 
-    fn bytes(self, at: usize, length: usize) -> Option<Vec<u8>> {
-        Some(self.0.get(at..at + length)?.to_vec())
+    fn bytes(self, at: usize, length: usize) -> Option<&'d [u8]> {
+        self.0.get(at..at + length)
     }
 }
 
@@ -135,20 +170,13 @@ fn state(mask: u64, view: &View<'_>) -> Truth {
         Tracked::Yes => {}
     }
     let translation = mask & (STATE_SNAT | STATE_DNAT);
-    match view.packet.flow {
+    match view.flow {
         _ if translation == 0 => Truth::No,
         None => Truth::Maybe { asks: true },
-        Some(flow) => {
-            let back = flow.reply.inverted();
-            let source = (flow.original.source, flow.original.source_port)
-                != (back.source, back.source_port);
-            let destination = (flow.original.destination, flow.original.destination_port)
-                != (back.destination, back.destination_port);
-            Truth::of(
-                source && translation & STATE_SNAT != 0
-                    || destination && translation & STATE_DNAT != 0,
-            )
-        }
+        Some(flow) => Truth::of(
+            flow.is_source_translated() && translation & STATE_SNAT != 0
+                || flow.is_destination_translated() && translation & STATE_DNAT != 0,
+        ),
     }
 }
 
@@ -170,17 +198,17 @@ fn conntrack(data: Fields<'_>, revision: u32, view: &View<'_>) -> Option<Truth> 
         Tracked::Unknown => return Some(NEVER),
     }
     if flags & 1 << 12 != 0 {
-        let is_original = match view.packet.flow {
+        let is_original = match view.flow {
             Some(flow) => Truth::of(!flow.is_reply),
             None => Truth::Maybe { asks: true },
         };
         truth = truth.and(is_original.xor(inverted & 1 << 12 != 0));
     }
     if flags & 1 << 1 != 0 {
-        let is_its = data.u16(136)? == u16::from(view.packet.protocol.number());
+        let is_its = data.u16(136)? == u16::from(view.class.protocol.number());
         truth = truth.and(Truth::of(is_its).xor(inverted & 1 << 1 != 0));
     }
-    let flow = view.packet.flow;
+    let flow = view.flow;
     let ends: [Option<IpAddr>; 4] = [
         flow.map(|flow| flow.original.source),
         flow.map(|flow| flow.original.destination),
@@ -207,40 +235,44 @@ fn address(
     end: Option<IpAddr>,
     view: &View<'_>,
 ) -> Option<Truth> {
-    let width = view.address_bits(false).len();
+    let width = view.address(false)?.len();
     let (wanted, mask) = (data.bytes(at, width)?, data.bytes(mask, width)?);
-    let bits = Bits::or_asked(end.map(octets).as_deref(), width, view.asks());
-    Some(bits.mask_xor(&mask, &vec![0; width]).equal(&wanted))
+    let mut bits = Bits::UNKNOWN;
+    match end {
+        Some(end) => bits.set(0, Octets::of(end).as_ref()),
+        None => bits.forget(0, width, view.asks()),
+    }
+    Some(bits.part(0, width)?.equal_masked(mask, wanted))
 }
 
 /// `struct xt_tcp`.
 fn tcp(data: Fields<'_>, view: &View<'_>) -> Option<Truth> {
-    if view.packet.protocol != Protocol::Tcp {
+    if view.class.protocol != Protocol::Tcp {
         return None;
     }
     let inverted = data.u8(11)?;
-    let source = ports(data, 0, &view.port(false))?.xor(inverted & 1 != 0);
-    let destination = ports(data, 4, &view.port(true))?.xor(inverted & 2 != 0);
+    let source = ports(data, 0, view.port(false))?.xor(inverted & 1 != 0);
+    let destination = ports(data, 4, view.port(true))?.xor(inverted & 2 != 0);
     let (mask, wanted) = (data.u8(9)?, data.u8(10)?);
-    let flags = view.transport(13, 1)?.mask_xor(&[mask], &[0]).equal(&[wanted]);
+    let flags = view.transport(13, 1)?.equal_masked(&[mask], &[wanted]);
     let option = if data.u8(8)? == 0 { Truth::Yes } else { NEVER };
     Some(source.and(destination).and(flags.xor(inverted & 4 != 0)).and(option))
 }
 
 /// `struct xt_udp`.
 fn udp(data: Fields<'_>, view: &View<'_>) -> Option<Truth> {
-    if view.packet.protocol != Protocol::Udp {
+    if view.class.protocol != Protocol::Udp {
         return None;
     }
     let inverted = data.u8(8)?;
-    let source = ports(data, 0, &view.port(false))?.xor(inverted & 1 != 0);
-    Some(source.and(ports(data, 4, &view.port(true))?.xor(inverted & 2 != 0)))
+    let source = ports(data, 0, view.port(false))?.xor(inverted & 1 != 0);
+    Some(source.and(ports(data, 4, view.port(true))?.xor(inverted & 2 != 0)))
 }
 
 /// Whether a port lies between the two of a structure.
-fn ports(data: Fields<'_>, at: usize, port: &Bits) -> Option<Truth> {
+fn ports(data: Fields<'_>, at: usize, port: Option<Part<'_>>) -> Option<Truth> {
     let (first, last) = (data.u16(at)?, data.u16(at + 2)?);
-    Some(port.between(&first.to_be_bytes(), &last.to_be_bytes()))
+    Some(port?.between(&first.to_be_bytes(), &last.to_be_bytes()))
 }
 
 /// `struct xt_multiport_v1`.
@@ -260,7 +292,7 @@ fn multiport(data: Fields<'_>, view: &View<'_>) -> Option<Truth> {
         let is_range = data.u8(32 + at)? != 0;
         let last = if is_range { data.u16(2 + 2 * (at + 1))? } else { first };
         for &side in sides {
-            truth = truth.or(view.port(side).between(&first.to_be_bytes(), &last.to_be_bytes()));
+            truth = truth.or(view.port(side)?.between(&first.to_be_bytes(), &last.to_be_bytes()));
         }
         at += 1 + usize::from(is_range);
     }
@@ -273,10 +305,10 @@ fn iprange(data: Fields<'_>, view: &View<'_>) -> Option<Truth> {
     let mut truth = Truth::Yes;
     for (number, is_destination) in [false, true].into_iter().enumerate() {
         if flags & 1 << number != 0 {
-            let bits = view.address_bits(is_destination);
+            let bits = view.address(is_destination)?;
             let (low, high) =
                 (data.bytes(number * 32, bits.len())?, data.bytes(number * 32 + 16, bits.len())?);
-            truth = truth.and(bits.between(&low, &high).xor(flags & 0x10 << number != 0));
+            truth = truth.and(bits.between(low, high).xor(flags & 0x10 << number != 0));
         }
     }
     Some(truth)
@@ -290,7 +322,7 @@ fn address_type(data: Fields<'_>, inverted: [bool; 2], view: &View<'_>) -> Optio
         truth = truth.and(NEVER);
     }
     if destination != 0 {
-        let is_its = match view.is_routed && view.address_bits(false).len() == 4 {
+        let is_its = match view.is_routed && view.class.family == Family::V4 {
             true => Truth::of(destination & 1 << RTN_UNICAST != 0),
             false => Truth::Maybe { asks: view.asks() },
         };

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 /// What a rule does, or may do, that has to be done by the kernel.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// The rule drops the packet.

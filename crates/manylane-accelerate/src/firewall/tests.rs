@@ -3,8 +3,9 @@
 use manylane_io::netlink::nftables::expression::{
     Comparison, Data, Expression, Extension, PayloadBase, Verdict,
 };
-use manylane_io::netlink::nftables::ruleset::{Rule, RuleChain, Ruleset};
+use manylane_io::netlink::nftables::ruleset::{Rule, RuleChain, RuleTable, Ruleset};
 use manylane_io::netlink::nftables::set::{Element, Keys, Set};
+use manylane_io::netlink::nftables::{Base, SetName};
 
 use super::*;
 
@@ -20,7 +21,11 @@ fn other(name: &str) -> Expression {
 fn port(number: u16) -> [Expression; 2] {
     let load = Expression::Payload { to: 0, base: PayloadBase::Transport, offset: 2, length: 2 };
     let data = number.to_be_bytes().to_vec();
-    [load, Expression::Compare { from: 0, comparison: Comparison::Equal, data }]
+    [load, equal(data)]
+}
+
+fn equal(data: Vec<u8>) -> Expression {
+    Expression::Compare { from: 0, comparison: Comparison::Equal, data }
 }
 
 fn chain(name: &str, base: Option<Base>, rules: Vec<Vec<Expression>>) -> RuleChain {
@@ -40,6 +45,14 @@ fn table(family: TableFamily, chains: Vec<RuleChain>) -> RuleTable {
 /// A table whose forward chain has these rules and drops the rest.
 fn forward(rules: Vec<Vec<Expression>>) -> RuleTable {
     table(TableFamily::Inet, vec![chain("forward", base(Hook::Forward, "filter", true), rules)])
+}
+
+/// A flow to this port, translated by nobody.
+fn flow(destination_port: u16) -> Flow {
+    let (source, destination) = ([10, 1, 0, 1].into(), [10, 2, 0, 1].into());
+    let original = Tuple { source, source_port: 4000, destination, destination_port };
+    let reply = original.inverted();
+    Flow { original, reply, is_reply: false, mark: Some(0), zone: Some(0) }
 }
 
 fn packet() -> Packet {
@@ -66,8 +79,8 @@ fn answer(table: RuleTable) -> Answer {
 fn said(answer: &Answer) -> Option<(Cause, bool, Option<u64>)> {
     match answer {
         Answer::Yes(_) => None,
-        Answer::No(one) => Some((one.cause.clone(), false, one.place.handle)),
-        Answer::AskPerFlow(one) => Some((one.cause.clone(), true, one.place.handle)),
+        Answer::No(one) => Some((one.cause, false, one.place.handle)),
+        Answer::AskPerFlow(one) => Some((one.cause, true, one.place.handle)),
     }
 }
 
@@ -209,10 +222,14 @@ fn too_many_rules_are_a_no_with_that_reason() {
         is_inverted: false,
         is_verdict: false,
     };
-    let load = Expression::Immediate { to: 4, data: Data::Value(vec![0xff; 4]) };
-    let rules = vec![vec![load, lookup]; 1001];
-    let table = RuleTable { sets: vec![set], ..forward(rules) };
-    assert_eq!(said(&answer(table)).map(|said| said.0), Some(Cause::TooMany));
+    // Keys that are not known are compared with each element, those that are known are not.
+    let length = Expression::Meta { to: 4, key: 0 };
+    let known = Expression::Immediate { to: 4, data: Data::Value(vec![0xff; 4]) };
+    for (load, wanted) in [(length, Cause::TooMany), (known, Cause::Policy)] {
+        let rules = vec![vec![load, lookup.clone()]; 1001];
+        let table = RuleTable { sets: vec![set.clone()], ..forward(rules) };
+        assert_eq!(said(&answer(table)).map(|said| said.0), Some(wanted));
+    }
 }
 
 #[test]
@@ -228,4 +245,77 @@ fn an_obstacle_names_its_rule_and_a_change_that_protects_as_before() {
     {
         assert_eq!(cause.cure(), None, "{cause:?} protects");
     }
+}
+
+#[test]
+fn a_class_is_decided_once_and_asks_for_the_flows_that_are_left() {
+    let [load, compare] = port(22);
+    let [load_other, compare_other] = port(23);
+    let rules = vec![
+        // Of no class with these ports.
+        vec![Expression::Meta { to: 0, key: 16 }, equal(vec![17]), verdict(Verdict::Drop)],
+        vec![Expression::Counter { packets: 0 }],
+        vec![load, compare, verdict(Verdict::Jump("own".into()))],
+        vec![load_other, compare_other, verdict(Verdict::Jump("own".into()))],
+        vec![verdict(Verdict::Accept)],
+    ];
+    let mut table = forward(rules);
+    let [load, compare] = port(23);
+    let own = vec![vec![load, compare, verdict(Verdict::Return)], vec![verdict(Verdict::Drop)]];
+    table.chains.push(chain("own", None, own));
+    let firewall = Firewall::of(Ruleset { tables: vec![table] });
+    let class = firewall.class(&packet().class(), Options::default());
+    assert_eq!(class.allows_all(), None);
+    for (port, is_allowed) in [(22, false), (23, true), (24, true), (0xffff, true)] {
+        let flow = flow(port);
+        assert_eq!(class.allows(&flow), is_allowed, "{port}");
+        let answer = class.may(&flow);
+        let asked = firewall.may(&Packet { flow: Some(flow), ..packet() }, Options::default());
+        assert_eq!(answer, asked, "{port}");
+        let wanted = (!is_allowed).then_some((Cause::Drop, false, Some(2)));
+        assert_eq!(said(&answer), wanted, "{port}");
+    }
+    assert_eq!(class.provisos().counters.len(), 1);
+    let strict = firewall.class(&packet().class(), Options { exact_counters: true });
+    assert_eq!(strict.allows_all(), Some(false));
+    let udp = ClassKey { protocol: Protocol::Udp, ..packet().class() };
+    assert_eq!(firewall.class(&udp, Options::default()).allows_all(), Some(false));
+}
+
+#[test]
+fn a_class_says_which_sets_it_reads_and_whether_the_reverse_path_is_checked() {
+    let named = |name: &str| Set { name: name.into(), key_bytes: 2, ..Set::default() };
+    let lookup = |set: &str| Expression::Lookup {
+        set: set.into(),
+        from: 0,
+        to: None,
+        is_inverted: false,
+        is_verdict: false,
+    };
+    let [load, _] = port(0);
+    let fib = Expression::Fib { to: 0, result: 1, flags: 1 | 8 | 0x20 };
+    let rules = vec![
+        vec![load.clone(), lookup("read"), verdict(Verdict::Drop)],
+        vec![fib, equal(vec![0]), verdict(Verdict::Drop)],
+        vec![verdict(Verdict::Accept)],
+        vec![load, lookup("behind"), verdict(Verdict::Drop)],
+    ];
+    let table = RuleTable { sets: vec![named("read"), named("behind")], ..forward(rules) };
+    let firewall = Firewall::of(Ruleset { tables: vec![table] });
+    let class = firewall.class(&packet().class(), Options::default());
+    assert_eq!((class.allows_all(), class.checks_reverse_path()), (Some(true), true));
+    let reads = |family, table: &str, set: &str| {
+        class.reads(&SetName { family, table: table.into(), set: set.into() })
+    };
+    assert!(reads(TableFamily::Inet, "t", "read"));
+    assert!(!reads(TableFamily::Ip, "t", "read") && !reads(TableFamily::Inet, "u", "read"));
+    assert!(!reads(TableFamily::Inet, "t", "behind"), "no packet comes by");
+}
+
+/// Threads share it, and each may keep classes of its own.
+#[test]
+fn rules_and_classes_go_from_thread_to_thread() {
+    fn goes<T: Send + Sync + Clone>() {}
+    goes::<Firewall>();
+    goes::<Class>();
 }
