@@ -46,7 +46,7 @@ fn flow(family: Family, number: u16) -> Flow {
         destination_port: 443,
     };
     let reply = Tuple { destination: router, ..original.inverted() };
-    Flow { original, reply, is_reply: false, mark: Some(0), zone: Some(0) }
+    Flow { mark: Some(0), zone: Some(0), ..Flow::new(original, reply, false) }
 }
 
 /// The mean over enough of them, of the best of some tries.

@@ -166,7 +166,7 @@ fn libvirt_asks_for_the_network_of_its_guests() {
             ..original.inverted()
         };
         for (ports, is_reply) in [(["virbr0", "wan"], false), (["wan", "virbr0"], true)] {
-            let flow = Flow { original, reply, is_reply, mark: None, zone: None };
+            let flow = Flow::new(original, reply, is_reply);
             let packet = Packet { flow: Some(flow), ..packet(ports, V4, Protocol::Tcp) };
             let answer = firewall.may(&packet, Options::default());
             let is_yes = matches!(answer, Answer::Yes(_));

@@ -5,7 +5,7 @@ use manylane_io::netlink::kernel::Family;
 use super::bits::Truth;
 use super::evaluate::{Registers, Step};
 use super::obstacle::Cause;
-use super::packet::{Octets, Tracked, View};
+use super::packet::{Flow, Octets, Tracked, View};
 
 /// A property of the connection, into a register.
 pub(super) fn load(
@@ -48,14 +48,22 @@ fn connection(
             let value = flow.map(|flow| [u8::from(flow.is_reply)]);
             told(registers, to, value, 1, view)
         }
-        CT_STATUS => status(registers, to, view),
+        CT_STATUS => load_status(registers, to, view),
         CT_MARK => {
             let value = flow.and_then(|flow| flow.mark).map(u32::to_ne_bytes);
             told(registers, to, value, 4, view)
         }
         CT_ZONE => {
-            let value = flow.and_then(|flow| flow.zone).map(u16::to_ne_bytes);
+            // A zone other than 0 may be that of one direction only.
+            let zone = flow.and_then(|flow| flow.zone);
+            let value = zone.filter(|&zone| direction.is_none() || zone == 0).map(u16::to_ne_bytes);
             told(registers, to, value, 2, view)
+        }
+        // The name of its master's helper.
+        CT_HELPER if is_unexpected(flow) => Step::If(Truth::No),
+        CT_HELPER => {
+            registers.load_unknown(to);
+            Step::If(Truth::Maybe { asks: view.asks() })
         }
         CT_L3PROTOCOL => registers.load(to, &[if is_v6 { 10 } else { 2 }]),
         CT_PROTOCOL => registers.load(to, &[view.class.protocol.number()]),
@@ -79,20 +87,38 @@ fn connection(
     }
 }
 
-/// `IPS_*`: which bits of a connection's status are known.
-fn status(registers: &mut Registers, to: usize, view: &View<'_>) -> Step {
-    let (mut value, mut known) = (STATUS_SET, STATUS_SET | STATUS_CLEAR);
-    if let Some(flow) = view.flow {
-        known |= STATUS_SNAT | STATUS_DNAT;
-        value |= if flow.is_source_translated() { STATUS_SNAT } else { 0 };
-        value |= if flow.is_destination_translated() { STATUS_DNAT } else { 0 };
+/// `IPS_*`: the bits of a connection's status that are set, and those that are known.
+pub(super) fn status(flow: Option<&Flow>) -> (u32, u32) {
+    let granted = (STATUS_SET, STATUS_SET | STATUS_CLEAR);
+    match flow {
+        None => granted,
+        // Any program may fix the timeout at any time.
+        Some(Flow { status: Some(status), .. }) => {
+            (status & !STATUS_FIXED_TIMEOUT, !STATUS_FIXED_TIMEOUT)
+        }
+        Some(flow) => {
+            let bit = |is_set: bool, bit: u32| if is_set { bit } else { 0 };
+            let translated = bit(flow.is_source_translated(), STATUS_SNAT)
+                | bit(flow.is_destination_translated(), STATUS_DNAT);
+            (granted.0 | translated, granted.1 | STATUS_TRANSLATED)
+        }
     }
+}
+
+fn load_status(registers: &mut Registers, to: usize, view: &View<'_>) -> Step {
+    let (value, known) = status(view.flow);
     registers.forget(to, 4, view.asks());
     for (at, (value, known)) in value.to_ne_bytes().into_iter().zip(known.to_ne_bytes()).enumerate()
     {
         registers.fix(to, at, value, known);
     }
     Step::Next
+}
+
+/// Whether the connection is none that another connection's helper expected. One that is has a master.
+pub(super) fn is_unexpected(flow: Option<&Flow>) -> bool {
+    let (value, known) = status(flow);
+    known & !value & STATUS_EXPECTED != 0
 }
 
 /// A value that a flow has; `None` for one that is not known.
@@ -115,6 +141,7 @@ const CT_STATE: u32 = 0;
 const CT_DIRECTION: u32 = 1;
 const CT_STATUS: u32 = 2;
 const CT_MARK: u32 = 3;
+const CT_HELPER: u32 = 6;
 const CT_L3PROTOCOL: u32 = 7;
 const CT_SRC: u32 = 8;
 const CT_DST: u32 = 9;
@@ -134,5 +161,8 @@ const CT_DST_IP6: u32 = 22;
 const STATUS_SET: u32 = 0x0e;
 /// Sequence adjustment, dying, template, untracked, helper, offloaded by software and by hardware.
 const STATUS_CLEAR: u32 = 0x0040 | 0x0200 | 0x0800 | 0x1000 | 0x2000 | 0x4000 | 0x8000;
+const STATUS_EXPECTED: u32 = 1;
+const STATUS_FIXED_TIMEOUT: u32 = 0x400;
+pub(super) const STATUS_TRANSLATED: u32 = STATUS_SNAT | STATUS_DNAT;
 const STATUS_SNAT: u32 = 0x10;
 const STATUS_DNAT: u32 = 0x20;

@@ -6,6 +6,7 @@ use manylane_io::netlink::kernel::Family;
 use manylane_io::netlink::nftables::expression::Extension;
 
 use super::bits::{Bits, Part, Truth};
+use super::connection::{STATUS_TRANSLATED, is_unexpected, status};
 use super::evaluate::Step;
 use super::obstacle::Cause;
 use super::packet::{Octets, Protocol, Tracked, View};
@@ -23,6 +24,7 @@ pub(super) enum Matcher {
     AddressType { revision: u32 },
     Mark,
     ConnectionMark,
+    Helper,
     PacketType,
 }
 
@@ -38,6 +40,7 @@ pub(super) fn matcher(extension: &Extension) -> Resolved {
         ("addrtype", revision @ 0..=1) => Matcher::AddressType { revision },
         ("mark", 1) => Matcher::Mark,
         ("connmark", 1) => Matcher::ConnectionMark,
+        ("helper", 0) => Matcher::Helper,
         ("pkttype", 0) => Matcher::PacketType,
         ("comment", _) => return Resolved::Always(Step::If(Truth::Yes)),
         ("rpfilter", 0) => {
@@ -75,6 +78,12 @@ pub(super) fn matches(matcher: Matcher, data: &[u8], view: &View<'_>) -> Step {
         // Without a connection it does not match.
         Matcher::ConnectionMark if view.tracked == Tracked::NotYet => Some(Truth::No),
         Matcher::ConnectionMark => None,
+        // About the helper of the connection's master: without a master it does not match.
+        Matcher::Helper => match view.tracked {
+            Tracked::Yes if !is_unexpected(view.flow) => Some(Truth::Maybe { asks: view.asks() }),
+            Tracked::Unknown => None,
+            _ => data.u32(0).map(|inverts| Truth::of(inverts != 0)),
+        },
         Matcher::PacketType => data
             .u32(0)
             .zip(data.u32(4))
@@ -97,9 +106,9 @@ fn by_name(name: &str) -> Step {
         "rt" | "frag" | "hbh" | "dst" | "mh" => return Step::If(Truth::No),
         // These change nothing of a packet or of a state. What ipsets hold is not known.
         "ah" | "bpf" | "cgroup" | "cluster" | "connlabel" | "cpu" | "dccp" | "devgroup"
-        | "dscp" | "ecn" | "esp" | "eui64" | "helper" | "hl" | "icmp" | "icmp6" | "ipcomp"
-        | "ipv6header" | "length" | "mac" | "osf" | "owner" | "physdev" | "policy" | "realm"
-        | "sctp" | "set" | "socket" | "string" | "tcpmss" | "time" | "tos" | "ttl" | "u32" => {
+        | "dscp" | "ecn" | "esp" | "eui64" | "hl" | "icmp" | "icmp6" | "ipcomp" | "ipv6header"
+        | "length" | "mac" | "osf" | "owner" | "physdev" | "policy" | "realm" | "sctp" | "set"
+        | "socket" | "string" | "tcpmss" | "time" | "tos" | "ttl" | "u32" => {
             return Step::If(NEVER);
         }
         _ => Cause::Unknown,
@@ -169,23 +178,28 @@ fn state(mask: u64, view: &View<'_>) -> Truth {
         Tracked::Yes if mask & 2 != 0 => return Truth::Yes,
         Tracked::Yes => {}
     }
-    let translation = mask & (STATE_SNAT | STATE_DNAT);
-    match view.flow {
-        _ if translation == 0 => Truth::No,
-        None => Truth::Maybe { asks: true },
-        Some(flow) => Truth::of(
-            flow.is_source_translated() && translation & STATE_SNAT != 0
-                || flow.is_destination_translated() && translation & STATE_DNAT != 0,
-        ),
+    // `XT_CONNTRACK_STATE_SNAT` and `_DNAT` are bits of the status, two places further.
+    has_status((mask >> 2) as u32 & STATUS_TRANSLATED, view)
+}
+
+/// Whether the connection's status has any of these bits.
+fn has_status(mask: u32, view: &View<'_>) -> Truth {
+    let (value, known) = status(view.flow);
+    if value & known & mask != 0 {
+        Truth::Yes
+    } else if mask & !known == 0 {
+        Truth::No
+    } else {
+        Truth::Maybe { asks: view.asks() }
     }
 }
 
 /// `struct xt_conntrack_mtinfo1`, `2` and `3`, which differ behind the flags.
 fn conntrack(data: Fields<'_>, revision: u32, view: &View<'_>) -> Option<Truth> {
     let (flags, inverted) = (data.u16(146)?, data.u16(148)?);
-    let states = match revision {
-        1 => u16::from(data.u8(150)?),
-        _ => data.u16(150)?,
+    let (states, statuses) = match revision {
+        1 => (u16::from(data.u8(150)?), u16::from(data.u8(151)?)),
+        _ => (data.u16(150)?, data.u16(152)?),
     };
     let mut truth = Truth::Yes;
     if flags & 1 != 0 {
@@ -208,23 +222,40 @@ fn conntrack(data: Fields<'_>, revision: u32, view: &View<'_>) -> Option<Truth> 
         let is_its = data.u16(136)? == u16::from(view.class.protocol.number());
         truth = truth.and(Truth::of(is_its).xor(inverted & 1 << 1 != 0));
     }
+    if flags & 1 << 6 != 0 {
+        let has_any = has_status(statuses.into(), view);
+        truth = truth.and(has_any.xor(inverted & 1 << 6 != 0));
+    }
     let flow = view.flow;
-    let ends: [Option<IpAddr>; 4] = [
-        flow.map(|flow| flow.original.source),
-        flow.map(|flow| flow.original.destination),
-        flow.map(|flow| flow.reply.source),
-        flow.map(|flow| flow.reply.destination),
+    let ends: [Option<(IpAddr, u16)>; 4] = [
+        flow.map(|flow| (flow.original.source, flow.original.source_port)),
+        flow.map(|flow| (flow.original.destination, flow.original.destination_port)),
+        flow.map(|flow| (flow.reply.source, flow.reply.source_port)),
+        flow.map(|flow| (flow.reply.destination, flow.reply.destination_port)),
     ];
     for (number, end) in ends.into_iter().enumerate() {
-        let flag = 4 << number;
-        if flags & flag != 0 {
+        let (of_address, of_port) = (1 << 2 << number, 1 << 8 << number);
+        if flags & of_address != 0 {
+            let end = end.map(|end| end.0);
             let is_its = address(data, number * 32, number * 32 + 16, end, view)?;
-            truth = truth.and(is_its.xor(inverted & flag != 0));
+            truth = truth.and(is_its.xor(inverted & of_address != 0));
+        }
+        if flags & of_port != 0 {
+            let first = data.u16(138 + 2 * number)?;
+            // Ranges are in the machine's order, since revision 3; a single port is in the network's.
+            let range = match revision {
+                3 => first..=data.u16(154 + 2 * number)?,
+                _ => u16::from_be(first)..=u16::from_be(first),
+            };
+            let is_its = match end {
+                Some((_, port)) => Truth::of(range.contains(&port)),
+                None => Truth::Maybe { asks: view.asks() },
+            };
+            truth = truth.and(is_its.xor(inverted & of_port != 0));
         }
     }
-    // Status, expiry and ports stay unknown.
-    let rest = flags & (1 << 6 | 1 << 7 | 0x0f << 8);
-    Some(if rest == 0 { truth } else { truth.and(NEVER) })
+    // When it ends is not known.
+    Some(if flags & 1 << 7 == 0 { truth } else { truth.and(NEVER) })
 }
 
 /// Whether an address, under a mask, is the one in the structure.
@@ -342,7 +373,4 @@ fn mark(data: Fields<'_>, mark: Option<u32>, asks: bool) -> Option<Truth> {
 
 /// No flow would tell.
 const NEVER: Truth = Truth::Maybe { asks: false };
-/// `XT_CONNTRACK_STATE_SNAT`, `_DNAT`: behind the 5 states of `enum ip_conntrack_info`.
-const STATE_SNAT: u64 = 1 << 6;
-const STATE_DNAT: u64 = 1 << 7;
 const RTN_UNICAST: u32 = 1;

@@ -73,9 +73,17 @@ pub struct Flow {
     pub mark: Option<u32>,
     /// The connection's zone, if it is known.
     pub zone: Option<u16>,
+    /// The connection's status as conntrack has it (`IPS_*`), if it is known. Without, what a [class](ClassKey) takes for
+    /// granted holds, and what follows from the tuples; whether another connection's helper expected it is not known then.
+    pub status: Option<u32>,
 }
 
 impl Flow {
+    /// One direction of a connection of which nothing else is known.
+    pub fn new(original: Tuple, reply: Tuple, is_reply: bool) -> Flow {
+        Flow { original, reply, is_reply, mark: None, zone: None, status: None }
+    }
+
     /// The tuple of its packets as they arrive.
     pub fn received(&self) -> Tuple {
         if self.is_reply { self.reply } else { self.original }

@@ -51,8 +51,7 @@ fn forward(rules: Vec<Vec<Expression>>) -> RuleTable {
 fn flow(destination_port: u16) -> Flow {
     let (source, destination) = ([10, 1, 0, 1].into(), [10, 2, 0, 1].into());
     let original = Tuple { source, source_port: 4000, destination, destination_port };
-    let reply = original.inverted();
-    Flow { original, reply, is_reply: false, mark: Some(0), zone: Some(0) }
+    Flow { mark: Some(0), zone: Some(0), ..Flow::new(original, original.inverted(), false) }
 }
 
 fn packet() -> Packet {
@@ -310,6 +309,62 @@ fn a_class_says_which_sets_it_reads_and_whether_the_reverse_path_is_checked() {
     assert!(reads(TableFamily::Inet, "t", "read"));
     assert!(!reads(TableFamily::Ip, "t", "read") && !reads(TableFamily::Inet, "u", "read"));
     assert!(!reads(TableFamily::Inet, "t", "behind"), "no packet comes by");
+}
+
+/// The answer about one flow, where a rule drops those whose property is this.
+fn about(flow: Flow, key: u32, direction: Option<u8>, data: Vec<u8>) -> Answer {
+    let load = Expression::Ct { to: 0, key, direction };
+    let rules =
+        vec![vec![load, equal(data), verdict(Verdict::Drop)], vec![verdict(Verdict::Accept)]];
+    let firewall = Firewall::of(Ruleset { tables: vec![forward(rules)] });
+    firewall.class(&packet().class(), Options::default()).may(&flow)
+}
+
+#[test]
+fn of_a_connection_only_what_stays_so_is_known() {
+    // Security mark, expiration, labels, events, id: they may be anything, and change without a word.
+    for (key, bytes) in [(4, 4), (5, 4), (13, 16), (18, 4), (23, 4)] {
+        let answer = about(flow(22), key, None, vec![0; bytes]);
+        assert_eq!(said(&answer), Some((Cause::Drop, false, Some(1))), "{key}");
+    }
+    // Packets, bytes and their quotient: the kernel does not count what it does not see.
+    for key in [14, 15, 16] {
+        let answer = about(flow(22), key, None, vec![0xff; 8]);
+        assert_eq!(said(&answer), Some((Cause::ConnectionBytes, false, Some(1))), "{key}");
+    }
+    let is_yes = |answer| matches!(answer, Answer::Yes(_));
+    // A zone: other than 0 it may be that of one direction.
+    for (zone, direction, is_known) in [
+        (Some(0), None, true),
+        (Some(0), Some(1), true),
+        (Some(5), None, true),
+        (Some(5), Some(1), false),
+        (None, None, false),
+    ] {
+        let answer = about(Flow { zone, ..flow(22) }, 17, direction, vec![7, 0]);
+        assert_eq!(is_yes(answer), is_known, "{zone:?} {direction:?}");
+    }
+    // The name of the helper that expected it.
+    let name = || b"ftp\0\0\0\0\0\0\0\0\0\0\0\0\0".to_vec();
+    for (status, is_known) in [(Some(0x0e), true), (Some(0x0f), false), (None, false)] {
+        let answer = about(Flow { status, ..flow(22) }, 6, None, name());
+        assert_eq!(is_yes(answer), is_known, "{status:?}");
+    }
+}
+
+/// Another program may have made the connection: what its status says counts, and not what the tuples say.
+#[test]
+fn the_status_is_the_one_that_conntrack_has() {
+    let is_yes = |status, data: u32| {
+        let answer = about(Flow { status, ..flow(22) }, 2, None, data.to_ne_bytes().to_vec());
+        matches!(answer, Answer::Yes(_))
+    };
+    // Without it, some bits may be set or not: whether a rule drops 0x0e is not known then.
+    assert!(!is_yes(None, 0x0e) && !is_yes(None, 0x8e), "not translated, and no more is known");
+    assert!(is_yes(None, 0x1e) && is_yes(None, 0x0c) && is_yes(None, 0x4e));
+    assert!(!is_yes(Some(0x18e), 0x18e) && is_yes(Some(0x18e), 0x0e) && is_yes(Some(0x18e), 0x19e));
+    // A fixed timeout may come at any time.
+    assert!(!is_yes(Some(0x18e), 0x58e) && !is_yes(Some(0x58e), 0x18e));
 }
 
 /// Threads share it, and each may keep classes of its own.
