@@ -104,17 +104,31 @@ impl Rules {
 
     /// An obstacle for readers.
     pub(super) fn obstacle(&self, block: Block) -> Obstacle {
-        let Block { spot, expression, cause } = block;
+        let Block { spot, expression: number, cause } = block;
         let table = &self.tables[spot.table].read;
         let rule = spot.rule.map(|rule| &table.chains[spot.chain].rules[rule]);
-        let expression = rule.and_then(|rule| rule.expressions.get(expression));
-        let unknown = expression.filter(|_| cause == Cause::Unknown);
-        Obstacle {
-            place: self.place(spot),
-            cause,
-            unknown: unknown.and_then(|expression| unknown_part(expression, table)),
-            cure: cause.cure().map(str::to_owned),
+        let expressions = rule.map_or(&[][..], |rule| &rule.expressions);
+        let unknown = match cause {
+            Cause::Unknown => expressions.get(number).and_then(|one| unknown_part(one, table)),
+            _ => expressions.iter().take(number).find_map(|one| unknown_elements(one, table)),
+        };
+        let cure = cause.cure().map(str::to_owned);
+        Obstacle { place: self.place(spot), cause, unknown, cure }
+    }
+}
+
+/// The elements on which the rule depends, if they are not known: the kernel announces no change of them.
+fn unknown_elements(expression: &Expression, table: &RuleTable) -> Option<String> {
+    match expression {
+        Expression::Match(extension) if extension.name == "set" => {
+            Some("whatever its ipset holds: the kernel announces no change of ipsets".into())
         }
+        Expression::Lookup { set, .. } => {
+            let set = table.sets.iter().find(|one| one.name == *set && one.is_volatile)?;
+            let name = &set.name;
+            Some(format!("whatever set {name} holds: packets change it, or its elements expire"))
+        }
+        _ => None,
     }
 }
 
@@ -122,7 +136,9 @@ impl Rules {
 fn unknown_part(expression: &Expression, table: &RuleTable) -> Option<String> {
     Some(match expression {
         Expression::Lookup { set, is_verdict, .. } => {
-            let found = table.sets.iter().find(|one| one.name == *set)?;
+            let Some(found) = table.sets.iter().find(|one| one.name == *set) else {
+                return Some(format!("set {set}"));
+            };
             let stateful = found.elements.iter().flat_map(|element| &element.stateful);
             let unknown =
                 |name: &&String| matches!(evaluate::by_name(name), Step::Effect(Cause::Unknown));

@@ -199,8 +199,24 @@ fn a_set_that_packets_change_is_not_known() {
             vec![verdict(Verdict::Accept)],
         ];
         let table = RuleTable { sets: vec![set], ..forward(rules) };
-        assert_eq!(said(&answer(table)), wanted);
+        let answer = answer(table);
+        assert_eq!(said(&answer), wanted);
+        if let Answer::No(obstacle) = answer {
+            let words = "drops such packets (whatever set s holds: packets change it, or its elements expire)";
+            assert!(obstacle.to_string().ends_with(words), "{obstacle}");
+        }
     }
+}
+
+#[test]
+fn what_an_ipset_holds_is_not_known_and_the_obstacle_says_so() {
+    let set = Extension { name: "set".into(), revision: 4, data: vec![0; 8] };
+    let rules =
+        vec![vec![Expression::Match(set), verdict(Verdict::Drop)], vec![verdict(Verdict::Accept)]];
+    let Answer::No(obstacle) = answer(forward(rules)) else { panic!("it may drop any") };
+    let words =
+        "drops such packets (whatever its ipset holds: the kernel announces no change of ipsets)";
+    assert!(obstacle.to_string().ends_with(words), "{obstacle}");
 }
 
 #[test]
