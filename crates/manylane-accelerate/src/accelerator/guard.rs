@@ -142,6 +142,11 @@ impl Guarded {
         if let Some(elements) = &mut self.elements {
             is_news |= !heard.elements.is_empty();
             elements.append(&mut heard.elements);
+            // Sets that come and go have other names each time.
+            if elements.len() > SETS_MAX {
+                elements.clear();
+                self.rules_heard += 1;
+            }
         }
         if is_news {
             self.doorbell.wake();
@@ -183,6 +188,8 @@ fn lock(guarded: &Mutex<Guarded>) -> MutexGuard<'_, Guarded> {
 
 /// The shortest that the kernel has: a look takes less.
 const SLICE: Duration = Duration::from_micros(100);
+/// Sets that are told apart until the mirror thread takes them; more are a change of rules.
+const SETS_MAX: usize = 256;
 /// How long the thread leaves sockets alone that fail.
 const FAILING: Duration = Duration::from_millis(10);
 

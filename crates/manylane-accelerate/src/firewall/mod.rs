@@ -126,7 +126,7 @@ impl Firewall {
         Class::new(self.rules.clone(), self.base_chains(key), key.clone(), options)
     }
 
-    /// What the rules do to these packets: for one question. Who has many asks the [class](Firewall::class).
+    /// What the rules do to these packets, for one question: a caller with many keeps the [class](Firewall::class).
     pub fn may(&self, packet: &Packet, options: Options) -> Answer {
         let class = self.class(&packet.class(), options);
         packet.flow.as_ref().map_or_else(|| class.answer(), |flow| class.may(flow))
