@@ -3,7 +3,7 @@
 
 use std::process::{Command, Output};
 
-use manylane_accelerate::gate::{Bypass, Gate, Kernel, Standing, Tier, programs_of_others};
+use manylane_accelerate::gate::{Gate, Kernel, Standing, Terms, Tier, programs_of_others};
 use manylane_lab::LabOptions;
 use manylane_lab::scenario::{has, lab};
 use serde_json::Value;
@@ -404,8 +404,8 @@ impl Looked {
 
     fn stands(&mut self, gate: &mut Gate) -> Vec<Standing> {
         self.kernel = read();
-        let stands = gate.evaluate(&self.kernel, &self.interfaces, Bypass::default());
-        stands.unwrap_or_else(|error| panic!("{error}"))
+        let stands = gate.evaluate(&self.kernel, &self.interfaces, Terms::default());
+        stands.unwrap_or_else(|error| panic!("{error}")).standings
     }
 
     /// Whether the gate noticed a change.

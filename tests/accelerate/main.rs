@@ -14,6 +14,7 @@ mod fail_open;
 mod filters;
 mod frr;
 mod gate_doctor;
+mod gate_stateful;
 mod hosts;
 mod keepalives;
 mod lease;

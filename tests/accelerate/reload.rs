@@ -19,7 +19,7 @@ use std::thread::{self, JoinHandle};
 use manylane_io::bpf::MuteProgram;
 use manylane_io::eventfd::EventFd;
 use manylane_io::interface::Interface;
-use manylane_io::netlink::{Notices, nftables};
+use manylane_io::netlink::nftables::{self, RuleNotices};
 use manylane_io::poll::poll;
 use manylane_lab::accelerated::{Accelerated, IN_A_ROW, plain_hosts};
 use manylane_lab::scenario::has;
@@ -307,10 +307,15 @@ impl Drop for Listener {
     }
 }
 
-fn listen(mut notices: Notices, end: &EventFd, streams: &[Steady; 2], heard: &Sender<[u64; 2]>) {
+fn listen(
+    mut notices: RuleNotices,
+    end: &EventFd,
+    streams: &[Steady; 2],
+    heard: &Sender<[u64; 2]>,
+) {
     while !end.drain() {
         poll(&[end.as_fd(), notices.as_fd()], None).expect("both are open");
-        if notices.drain().expect("the socket is open") {
+        if notices.drain().expect("the socket is open").rules {
             let _ = heard.send(marks(streams));
         }
     }

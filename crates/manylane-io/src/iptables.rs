@@ -7,6 +7,7 @@
 mod ruleset;
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -36,11 +37,15 @@ pub struct Legacy {
     pub chains: Vec<LegacyChain>,
     /// Tables with a rule, in any chain, that needs connection tracking: whether IPv6, and the table's name.
     pub tracking: Vec<(bool, String)>,
+    /// Of all that the tables hold but packets counted so far: other where a rule is other, if only in its place.
+    pub digest: u64,
 }
 
 /// Reads the legacy tables that are in use in the calling thread's network namespace.
 pub fn legacy() -> io::Result<Legacy> {
     let mut found = Legacy::default();
+    // Always with the same keys: equal tables have equal digests, also of two looks.
+    let mut digest = DefaultHasher::new();
     for kind in [&V4, &V6] {
         let names = match fs::read_to_string(kind.names) {
             Ok(names) => names,
@@ -58,9 +63,24 @@ pub fn legacy() -> io::Result<Legacy> {
             if parts.tracks {
                 found.tracking.push((kind.is_v6, table.into()));
             }
+            (kind.is_v6, table, hooks.valid, hooks.first, hooks.policy).hash(&mut digest);
+            hash(kind, &entries, &mut digest);
         }
     }
+    found.digest = digest.finish();
     Ok(found)
+}
+
+/// Hashes the entries of a table, without what the kernel writes as packets pass.
+fn hash(kind: &Kind, entries: &[u8], to: &mut impl Hasher) {
+    let mut at = 0;
+    while let Some(entry) = Entry::at(kind, entries, at) {
+        at += entry.length;
+        // The counters are the last of an entry's own fields, and in front of them is a word of the kernel's own.
+        entry.bytes[..kind.target_offset_at + 4].hash(to);
+        entry.bytes[kind.entry_bytes..].hash(to);
+    }
+    entries[at..].hash(to);
 }
 
 /// The differences between IPv4's and IPv6's tables.
@@ -335,6 +355,35 @@ mod tests {
             assert_eq!(found, Parts { chains: vec![("FORWARD", 2, false)], tracks: true });
             for length in 0..bytes.len() {
                 let _ = walk(kind, &hooks, &bytes[..length]); // Cut anywhere: less, and no panic.
+            }
+        }
+    }
+
+    #[test]
+    fn a_digest_is_of_rules_and_not_of_counters() {
+        let digest = |kind: &Kind, bytes: &[u8]| {
+            let mut hasher = DefaultHasher::new();
+            hash(kind, bytes, &mut hasher);
+            hasher.finish()
+        };
+        for kind in [&V4, &V6] {
+            let (_, bytes) = table(kind, &[entry(kind, b"state", -2)], -2);
+            let before = digest(kind, &bytes);
+            let length = entry(kind, b"", -2).len();
+            let changed = |at: usize| {
+                let mut bytes = bytes.clone();
+                bytes[at] ^= 1;
+                digest(kind, &bytes) != before
+            };
+            // In the rule: an address, the last byte of its counters, its match's structure, its verdict.
+            let rule = length;
+            assert!(changed(rule) && changed(rule + kind.entry_bytes + 33));
+            assert!(changed(rule + kind.entry_bytes + 40 + TARGET_BYTES));
+            for counter in kind.entry_bytes - 16..kind.entry_bytes {
+                assert!(!changed(rule + counter), "{counter}");
+            }
+            for length in 0..bytes.len() {
+                digest(kind, &bytes[..length]); // Cut anywhere: no panic.
             }
         }
     }

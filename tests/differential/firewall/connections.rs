@@ -64,7 +64,7 @@ pub struct Connections {
 impl Connections {
     /// Makes the network and this many connections; nothing where that cannot be done.
     pub fn make(count: usize, random: &mut Random) -> Option<Connections> {
-        if !has("nft") || !has("iptables-nft") {
+        if !["nft", "iptables-nft", "conntrack"].iter().all(|program| has(program)) {
             return None;
         }
         let topology = topology(TEXT)?;
@@ -121,6 +121,10 @@ impl Connections {
         // The first packet of each way of a neighbour may be held; all are established in the end.
         let wanted = before + 2 * self.flows.len() as u64;
         self.until_accepted(wanted);
+        // In place of two seconds of packets.
+        for family in ["ipv4", "ipv6"] {
+            self.topology.tool("r1", &format!("conntrack -U -f {family} -p udp -u ASSURED"));
+        }
     }
 
     /// Sends one plain packet of a flow.
@@ -228,6 +232,13 @@ impl Load for Topology {
     }
 }
 
+// `IPS_*`: seen reply, assured, confirmed.
+const ESTABLISHED: u32 = 0x0e;
+const SNAT: u32 = 0x10;
+const DNAT: u32 = 0x20;
+/// The tables of the keeper have looked at it.
+const NAT_DONE: u32 = 0x180;
+
 /// The packets that an expression has counted.
 pub fn counted(expression: &Expression) -> u64 {
     match expression {
@@ -267,11 +278,17 @@ fn flow(number: usize, random: &mut Random) -> Flow {
         reply.destination = [10, 9, 98, 1].into();
     }
     let is_marked = (400..500).contains(&original.destination_port);
+    let mut status = ESTABLISHED;
+    if !is_v6 {
+        status |= NAT_DONE;
+        status |= if third == 7 { SNAT } else { 0 };
+        status |= if far.0 == 7 { DNAT } else { 0 };
+    }
     Flow {
-        original,
-        reply,
-        is_reply: false,
         mark: Some(if is_marked { 4 } else { 0 }),
         zone: Some(0),
+        // Not always known.
+        status: (!number.is_multiple_of(3)).then_some(status),
+        ..Flow::new(original, reply, false)
     }
 }

@@ -46,7 +46,7 @@ pub fn loaded(files: &[&str]) -> Option<Host> {
     Some(host)
 }
 
-fn packet([from, to]: [&str; 2], family: Family, protocol: Protocol) -> Packet {
+pub fn packet([from, to]: [&str; 2], family: Family, protocol: Protocol) -> Packet {
     let port = |name: &str, index| Port { name: name.into(), index };
     Packet {
         ingress: port(from, 11),
@@ -58,15 +58,15 @@ fn packet([from, to]: [&str; 2], family: Family, protocol: Protocol) -> Packet {
     }
 }
 
-fn read(host: &Host) -> Firewall {
+pub fn read(host: &Host) -> Firewall {
     host.run(Firewall::read).expect("root may read it")
 }
 
 fn said(answer: Answer) -> (Option<Cause>, bool, String) {
     match answer {
         Answer::Yes(_) => (None, false, String::new()),
-        Answer::No(obstacle) => (Some(obstacle.cause.clone()), false, obstacle.to_string()),
-        Answer::AskPerFlow(obstacle) => (Some(obstacle.cause.clone()), true, obstacle.to_string()),
+        Answer::No(obstacle) => (Some(obstacle.cause), false, obstacle.to_string()),
+        Answer::AskPerFlow(obstacle) => (Some(obstacle.cause), true, obstacle.to_string()),
     }
 }
 
@@ -166,7 +166,7 @@ fn libvirt_asks_for_the_network_of_its_guests() {
             ..original.inverted()
         };
         for (ports, is_reply) in [(["virbr0", "wan"], false), (["wan", "virbr0"], true)] {
-            let flow = Flow { original, reply, is_reply, mark: None, zone: None };
+            let flow = Flow::new(original, reply, is_reply);
             let packet = Packet { flow: Some(flow), ..packet(ports, V4, Protocol::Tcp) };
             let answer = firewall.may(&packet, Options::default());
             let is_yes = matches!(answer, Answer::Yes(_));

@@ -273,6 +273,15 @@ fn connection(random: &mut Random, about: About) -> String {
         "ct status snat",
         "ct status dnat",
         "ct status & dying == dying",
+        "ct status assured",
+        "ct status & (snat | dnat) == 0",
+        "ct status expected",
+        "ct status & 0x180 == 0",
+        "ct helper \"ftp\"",
+        "ct helper != \"ftp\"",
+        "ct expiration > 1h",
+        "ct original zone 0",
+        "ct reply zone 1",
         "ct direction original",
         "ct direction reply",
         "ct mark 0x4",
@@ -366,7 +375,18 @@ fn rule(random: &mut Random, table: &str, jumps: &[&str], hook: &str) -> String 
             }
         };
     } else if random.percent(60) {
-        text += &match random.below(10) {
+        text += &match random.below(16) {
+            10 | 11 => format!(
+                "-m conntrack {not}--ctstatus {} ",
+                random.pick(&["ASSURED", "EXPECTED", "CONFIRMED,SEEN_REPLY", "NONE"])
+            ),
+            12 | 13 => format!(
+                "-m conntrack {not}--ct{} {} ",
+                random.pick(&["origsrcport", "origdstport", "replsrcport", "repldstport"]),
+                random.pick(&["22", "443", "2000:2020", "53:450"])
+            ),
+            14 => format!("-m helper {not}--helper ftp "),
+            15 => format!("-m conntrack {not}--ctexpire 1:7 "),
             0..=2 => format!(
                 "-m conntrack {not}--ctstate {} ",
                 random.pick(&["RELATED,ESTABLISHED", "NEW", "INVALID", "SNAT", "DNAT"])

@@ -6,6 +6,7 @@
 //! | `generate.rs`     | random rules, for nft, iptables-nft and legacy iptables                                   |
 //! | `connections.rs`  | a router with established connections, and their packets                                  |
 //! | `against.rs`      | where the evaluator says yes, the kernel accepts and does nothing else                    |
+//! | `cost.rs`         | what a question costs                                                                     |
 //! | `bugs.rs`         | planted bugs, which that comparison finds                                                 |
 //!
 //! `FIREWALL_PACKETS=1000000 cargo test -p manylane-accelerate --test firewall against` sends a million packets.
@@ -14,6 +15,7 @@
 mod against;
 mod bugs;
 mod connections;
+mod cost;
 mod fixtures;
 mod generate;
 #[allow(dead_code, reason = "others use what is left")]

@@ -16,6 +16,7 @@
 //! The lock is held for a few system calls that do not wait. If the guard's thread does not run, the sockets are still
 //! read at each stamp, and without stamps the lease lapses.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,11 +25,12 @@ use std::time::Duration;
 
 use manylane_io::affinity;
 use manylane_io::eventfd::EventFd;
+use manylane_io::netlink::nftables::SetName;
 use manylane_io::poll::poll;
 use manylane_net::transit::LeaseMut;
 use manylane_sync::doorbell::Wake;
 
-use crate::gate::Changes;
+use crate::gate::{Changes, Heard};
 
 /// The mirror thread's handle. The guard's thread ends with it.
 pub(super) struct Guard {
@@ -47,14 +49,33 @@ struct Guarded {
     changes_heard: u64,
     /// Which of them the gate has judged: none at first.
     changes_judged: Option<u64>,
+    /// Looks that found a change of rules.
+    rules_heard: u64,
+    /// Sets and maps that have other elements since the mirror thread took the last ones; `None` if nothing is decided by
+    /// elements.
+    elements: Option<BTreeSet<SetName>>,
 }
 
 impl Guard {
-    /// Starts the thread, which rings `doorbell` when something has changed.
-    pub fn start(changes: Changes, lease: LeaseMut, doorbell: Arc<EventFd>) -> io::Result<Guard> {
+    /// Starts the thread, which rings `doorbell` when something has changed: the elements of sets, too, if `heeds_elements`.
+    /// These revoke nothing.
+    pub fn start(
+        changes: Changes,
+        lease: LeaseMut,
+        doorbell: Arc<EventFd>,
+        heeds_elements: bool,
+    ) -> io::Result<Guard> {
         let fds = changes.fds().into_iter().map(|fd| fd.try_clone_to_owned());
         let fds = fds.collect::<io::Result<Vec<OwnedFd>>>()?;
-        let guarded = Guarded { changes, lease, doorbell, changes_heard: 0, changes_judged: None };
+        let guarded = Guarded {
+            changes,
+            lease,
+            doorbell,
+            changes_heard: 0,
+            changes_judged: None,
+            rules_heard: 0,
+            elements: heeds_elements.then(BTreeSet::new),
+        };
         let guarded = Arc::new(Mutex::new(guarded));
         let end = Arc::new(EventFd::open()?);
         let (theirs, ends) = (guarded.clone(), end.clone());
@@ -70,6 +91,25 @@ impl Guard {
         // A socket that fails is a change at each look.
         let _ = guarded.look();
         guarded.changes_heard
+    }
+
+    /// The mirror thread has found other rules where none are announced (legacy iptables).
+    pub fn note_rules(&self) {
+        lock(&self.guarded).rules_heard += 1;
+    }
+
+    /// How many looks have found a change of rules: what was decided by rules before the last one is out of date. A look of the
+    /// guard's thread that finds one revokes the lease, and [`stamp`](Guard::stamp) gives none before the gate has judged:
+    /// by then the mirror thread has to have seen this number.
+    #[cfg_attr(not(test), expect(dead_code, reason = "connections are not forwarded yet"))]
+    pub fn rules_heard(&self) -> u64 {
+        lock(&self.guarded).rules_heard
+    }
+
+    /// Sets and maps that have other elements since the last call. The lease goes on meanwhile.
+    #[cfg_attr(not(test), expect(dead_code, reason = "connections are not forwarded yet"))]
+    pub fn take_elements(&self) -> BTreeSet<SetName> {
+        lock(&self.guarded).elements.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// The gate judged after the look that returned this number, and the ports are as it said.
@@ -91,13 +131,27 @@ impl Guard {
 
 impl Guarded {
     fn look(&mut self) -> io::Result<()> {
-        let changed = self.changes.drain();
-        if !matches!(changed, Ok(false)) {
+        let mut heard = Heard::default();
+        let looked = self.changes.drain(&mut heard);
+        if heard.is_change {
             self.lease.revoke();
             self.changes_heard += 1;
+        }
+        self.rules_heard += u64::from(heard.rules);
+        let mut is_news = heard.is_change;
+        if let Some(elements) = &mut self.elements {
+            is_news |= !heard.elements.is_empty();
+            elements.append(&mut heard.elements);
+            // Sets that come and go have other names each time.
+            if elements.len() > SETS_MAX {
+                elements.clear();
+                self.rules_heard += 1;
+            }
+        }
+        if is_news {
             self.doorbell.wake();
         }
-        changed.map(drop)
+        looked
     }
 }
 
@@ -134,6 +188,8 @@ fn lock(guarded: &Mutex<Guarded>) -> MutexGuard<'_, Guarded> {
 
 /// The shortest that the kernel has: a look takes less.
 const SLICE: Duration = Duration::from_micros(100);
+/// Sets that are told apart until the mirror thread takes them; more are a change of rules.
+const SETS_MAX: usize = 256;
 /// How long the thread leaves sockets alone that fail.
 const FAILING: Duration = Duration::from_millis(10);
 
@@ -149,6 +205,8 @@ mod tests {
     use super::*;
     use crate::gate::Gate;
     use manylane_io::namespace::Host;
+    use manylane_io::netlink::nftables::TableFamily;
+    use manylane_lab::scenario::has;
     use manylane_net::fib::Limits;
 
     /// The attack: a filter appears while the mirror's thread is busy, or between its judgement and its stamp.
@@ -186,6 +244,54 @@ mod tests {
         });
     }
 
+    /// What a forwarder of connections has to know: rules are announced to it at once, elements of sets revoke nothing.
+    #[test]
+    fn rules_revoke_the_lease_and_elements_of_sets_are_kept_for_the_mirrors_thread() {
+        if !has("nft") {
+            return;
+        }
+        in_a_namespace(|guard, lease, doorbell| {
+            run("nft add table inet own; add set inet own banned { type ipv4_addr; }");
+            guard.mark_judged(guard.look());
+            assert_eq!(guard.take_elements(), BTreeSet::new());
+            let rules = guard.rules_heard();
+            guard.stamp(100, 10);
+            doorbell.drain();
+            run("nft add element inet own banned { 10.7.0.1, 10.7.0.2 }");
+            poll(&[doorbell.as_fd()], None).expect("it is open");
+            let banned =
+                SetName { family: TableFamily::Inet, table: "own".into(), set: "banned".into() };
+            assert_eq!(guard.take_elements(), BTreeSet::from([banned]));
+            assert_eq!(guard.take_elements(), BTreeSet::new(), "once");
+            assert_eq!((guard.rules_heard(), read(lease)), (rules, [100, 10]));
+            doorbell.drain();
+            for (number, command) in (1..).zip([
+                "nft add chain inet own c { type filter hook forward priority 0; }",
+                "nft add rule inet own c ip saddr @banned drop",
+                "nft flush chain inet own c",
+                "nft delete set inet own banned",
+                "nft add map inet own marks { type ipv4_addr : mark; }",
+            ]) {
+                guard.mark_judged(guard.look());
+                guard.stamp(100, 10);
+                doorbell.drain();
+                run(command);
+                poll(&[doorbell.as_fd()], None).expect("it is open");
+                assert_eq!(
+                    (guard.rules_heard(), read(lease)),
+                    (rules + number, [0, 0]),
+                    "{command}"
+                );
+            }
+            // Changes of other kinds are told apart.
+            change();
+            guard.look();
+            assert_eq!(guard.rules_heard(), rules + 5);
+            guard.note_rules();
+            assert_eq!(guard.rules_heard(), rules + 6);
+        });
+    }
+
     fn in_a_namespace(test: impl FnOnce(&Guard, &Words<u64>, &EventFd) + Send + 'static) {
         let host = match Host::start("guard") {
             Ok(host) => host,
@@ -199,15 +305,24 @@ mod tests {
             let mut gate =
                 Gate::open(Box::new(|_, _| Ok(Vec::new()))).expect("sockets are to be had");
             let doorbell = Arc::new(EventFd::open().expect("eventfds are to be had"));
-            let guard = Guard::start(gate.take_changes(), lease, doorbell.clone());
+            let guard = Guard::start(gate.take_changes(), lease, doorbell.clone(), true);
             test(&guard.expect("a thread is to be had"), &words, &doorbell);
         });
     }
 
     /// A qdisc, announced as filters are.
     fn change() {
-        let status = Command::new("tc").args(["qdisc", "add", "dev", "lo", "clsact"]).status();
-        assert!(status.is_ok_and(|status| status.success()));
+        run("tc qdisc add dev lo clsact");
+    }
+
+    fn run(command: &str) {
+        let (program, rest) = command.split_once(' ').expect("there are arguments");
+        let mut command = Command::new(program);
+        match program {
+            "nft" => command.arg(rest),
+            _ => command.args(rest.split(' ')),
+        };
+        assert!(command.status().is_ok_and(|status| status.success()), "{rest}");
     }
 
     fn read(words: &Words<u64>) -> [u64; 2] {

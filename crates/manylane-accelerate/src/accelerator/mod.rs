@@ -83,7 +83,7 @@ pub use error::AccelerateError;
 pub use lease::{Lease, Tables};
 pub use lock::LockError;
 
-use crate::gate::{self, Bypass, Gate, Standing, Tier};
+use crate::gate::{self, Bypass, Gate, Standing, Terms, Tier};
 use manylane_api::accelerate::{Accelerated, AcceleratedLedger};
 use manylane_api::{Doors, Listen, Socket};
 use manylane_io::privilege::Privileges;
@@ -100,6 +100,9 @@ pub struct Options {
     pub waits: bool,
     /// What the gate is to overlook.
     pub bypass: Bypass,
+    /// Whether rules that all packets of a family meet leave its connections to be forwarded one by one, in place of keeping
+    /// every port in the kernel.
+    pub stateful: bool,
     /// The tier that forwards.
     pub tier: TierChoice,
     /// The tiers of single interfaces, in place of `tier`.
@@ -130,6 +133,7 @@ impl Default for Options {
             interfaces: Vec::new(),
             waits: false,
             bypass: Bypass::default(),
+            stateful: false,
             tier: TierChoice::Auto,
             port_tiers: BTreeMap::new(),
             lease: LEASE,
@@ -356,8 +360,9 @@ pub fn examine(options: &Options) -> Result<Vec<Standing>, AccelerateError> {
     if !options.waits {
         tables::all_there(&kernel.links, &options.interfaces)?;
     }
-    let standings = gate.evaluate(&kernel, &options.interfaces, options.bypass);
-    let mut standings = standings.map_err(AccelerateError::Gate)?;
+    let terms = Terms { bypass: options.bypass, stateful: options.stateful };
+    let judgement = gate.evaluate(&kernel, &options.interfaces, terms);
+    let mut standings = judgement.map_err(AccelerateError::Gate)?.standings;
     let missing = options.interfaces.iter().filter(|name| kernel.link(name).is_none());
     standings.extend(missing.map(|name| Standing::missing(name)));
     for standing in &mut standings {

@@ -26,12 +26,14 @@ use super::moves::Moves;
 use super::tiers::InDriver;
 use super::unseen::Unseen;
 use super::{Options, TierChoice};
-use crate::gate;
+use crate::gate::{self, Stateful};
 use crate::mirror::{self, Kernel, Mirror, PortFacts, port_flags};
 
 /// All of them.
 pub(super) struct Ports {
     pub list: Vec<Port>,
+    /// Families whose packets are forwarded by connection only, as the gate says.
+    pub stateful: Stateful,
     /// Ports of VLANs, as the tables have them: by parent's port, kind of tag, number.
     vlans: BTreeMap<(u16, bool, u16), u16>,
     locks: InterfaceLocks,
@@ -90,7 +92,7 @@ impl Ports {
     pub fn new(options: &Options, locks: InterfaceLocks) -> Ports {
         let port = |(number, name): (u16, &String)| Port::new(number, name, options.tier_of(name));
         let list = (1..).zip(&options.interfaces).map(port).collect();
-        Ports { list, vlans: BTreeMap::new(), locks }
+        Ports { list, stateful: Stateful::default(), vlans: BTreeMap::new(), locks }
     }
 
     /// Adds a port for an interface that exists. The tables have room for it.
@@ -164,7 +166,7 @@ impl Ports {
             let link = port.index.and_then(|index| mirror.kernel().link(index));
             port.mtu = link.map_or(0, |link| link.mtu);
             port.is_veth = link.is_some_and(|link| link.kind.as_deref() == Some("veth"));
-            let mut record = record(port, mirror.kernel());
+            let mut record = record(port, self.stateful, mirror.kernel());
             if port.written != record {
                 port.move_device(&mut record, driver);
                 port.written = record;
@@ -360,8 +362,9 @@ impl Port {
 }
 
 /// What the tables have to say of a port. A packet that leaves by its ingress port may need a redirect, which is no
-/// setting that the kernel reports: the packet is always the kernel's.
-fn record(port: &Port, kernel: &Kernel) -> PortRecord {
+/// setting that the kernel reports: the packet is always the kernel's. So is each of a family that is forwarded by
+/// connection only.
+fn record(port: &Port, stateful: Stateful, kernel: &Kernel) -> PortRecord {
     let Some(link) = port.index.and_then(|index| kernel.link(index)) else {
         return PortRecord::default();
     };
@@ -383,8 +386,11 @@ fn record(port: &Port, kernel: &Kernel) -> PortRecord {
                 | flag(is_egress && port.driver.plan.pieces, flags::DRIVER_EGRESS_PIECES)
         }
     };
+    let mut facts = kernel.port_facts(link.index, gate);
+    facts.forwards_v4 &= !stateful.v4;
+    facts.forwards_v6 &= !stateful.v6;
     PortRecord {
-        flags: port_flags(&kernel.port_facts(link.index, gate)) | driver,
+        flags: port_flags(&facts) | driver,
         ifindex: link.index,
         mac: Mac(link.mac.unwrap_or_default()),
     }

@@ -1,6 +1,7 @@
 //! What becomes of packets when the mirror's thread does not do what it is to do. Needs root.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
 use std::sync::mpsc::channel;
 use std::thread;
 
@@ -79,6 +80,41 @@ fn nothing_is_waited_for_for_ever() {
         thread::yield_now();
     }
     assert!(mirror().grace_periods <= before + 2, "{:#?}", mirror());
+    lab.router.run(move || accelerator.stop());
+}
+
+/// As long as no connection is forwarded one by one, a family whose packets meet rules is the kernel's, and its rules see
+/// all of its packets; the other family is forwarded.
+#[test]
+fn a_stateful_family_is_the_kernels_and_the_other_one_is_not() {
+    if !scenario::has("nft") {
+        return;
+    }
+    let options = LabOptions { kernel_router: true, ..LabOptions::default() };
+    let Some(lab) = scenario::lab(options) else { return };
+    let nft = |arguments: &'static str| {
+        lab.router.run(move || {
+            let output = Command::new("nft").arg(arguments).output().expect("it is there");
+            assert!(output.status.success(), "{arguments}: {output:?}");
+            String::from_utf8(output.stdout).expect("it is text")
+        })
+    };
+    nft(
+        "add table ip fw; add chain ip fw forward { type filter hook forward priority 0; policy drop; }",
+    );
+    nft("add rule ip fw forward counter accept");
+    let options = Options { stateful: true, ..Options::new(["lan", "wan"]) };
+    let started = lab.router.run(|| Accelerator::start(options));
+    let accelerator = started.unwrap_or_else(|error| panic!("{error}"));
+    traffic(&lab); // So that neighbours are known.
+    let before = accelerator.source().ledger().forwarded;
+    traffic(&lab);
+    let forwarded = accelerator.source().ledger().forwarded - before;
+    assert!((1000..1100).contains(&forwarded), "one of two streams: {forwarded}");
+    let counted = nft("list table ip fw");
+    let packets = counted.split("packets ").nth(1).and_then(|rest| rest.split(' ').next());
+    let packets: u64 = packets.and_then(|word| word.parse().ok()).expect("it has a counter");
+    assert!(packets >= 2000, "of both rounds: {counted}");
     lab.router.run(move || accelerator.stop());
 }
 

@@ -177,7 +177,11 @@ impl Thread {
         if !self.todo.read && (self.todo.resync || (self.todo.confirm && is_time)) {
             self.read_all()?;
         }
-        if self.gate.poll(&mut self.poller) {
+        let polled = self.gate.poll(&mut self.poller);
+        if polled.rules {
+            self.guard.note_rules();
+        }
+        if polled.is_change {
             self.close();
         }
         if Instant::now() >= self.next_poll {

@@ -1,5 +1,7 @@
 //! What is known of some bytes, bit by bit: the registers of a rule, and the headers of a class of packets.
 
+use std::cmp::Ordering;
+
 /// Whether a condition holds for the packets of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Truth {
@@ -43,40 +45,35 @@ impl Truth {
     }
 }
 
-/// Some bytes, each bit known or not.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Some bytes, each bit known or not. They lie in place: a question allocates no memory for them.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Bits {
     /// 0 where a bit is not known.
-    value: Vec<u8>,
-    known: Vec<u8>,
-    /// A flow would tell this byte.
-    asked: Vec<bool>,
+    value: [u8; BYTES],
+    known: [u8; BYTES],
+    /// A flow would tell these bytes, the first by the lowest bit.
+    asked: u64,
+}
+
+/// A part of them, or bytes that are known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part<'b> {
+    value: &'b [u8],
+    known: &'b [u8],
+    asked: u64,
 }
 
 impl Bits {
-    /// Bytes without a known bit.
-    pub(super) fn unknown(length: usize, asks: bool) -> Bits {
-        Bits { value: vec![0; length], known: vec![0; length], asked: vec![asks; length] }
-    }
+    /// Without a known bit.
+    pub(super) const UNKNOWN: Bits = Bits { value: [0; BYTES], known: [0; BYTES], asked: 0 };
 
-    /// Bytes with all bits known.
-    pub(super) fn known(value: &[u8]) -> Bits {
-        Bits {
-            value: value.to_vec(),
-            known: vec![0xff; value.len()],
-            asked: vec![false; value.len()],
-        }
-    }
-
-    /// Bytes with the bits of `known` known, and no others.
-    pub(super) fn partly(value: &[u8], known: &[u8]) -> Bits {
-        let value = value.iter().zip(known).map(|(value, known)| value & known).collect();
-        Bits { value, known: known.to_vec(), asked: vec![false; known.len()] }
-    }
-
-    /// These bytes, or unknown ones; `asks`: a flow would tell them.
-    pub(super) fn or_asked(value: Option<&[u8]>, length: usize, asks: bool) -> Bits {
-        value.map_or_else(|| Bits::unknown(length, asks), Bits::known)
+    /// Makes bytes known. Those that do not fit are left out.
+    pub(super) fn set(&mut self, at: usize, bytes: &[u8]) {
+        let Some(room) = self.value.get_mut(at..) else { return };
+        let length = bytes.len().min(room.len());
+        room[..length].copy_from_slice(&bytes[..length]);
+        self.known[at..at + length].fill(0xff);
+        self.asked &= !mask(at, length);
     }
 
     /// Makes these bits of one byte known.
@@ -85,66 +82,101 @@ impl Bits {
         self.value[at] = self.value[at] & !known | value & known;
     }
 
+    /// Makes bytes unknown; `asks`: a flow would tell them.
+    pub(super) fn forget(&mut self, at: usize, length: usize, asks: bool) {
+        let Some(room) = self.value.get_mut(at..) else { return };
+        let length = length.min(room.len());
+        room[..length].fill(0);
+        self.known[at..at + length].fill(0);
+        match asks {
+            true => self.asked |= mask(at, length),
+            false => self.asked &= !mask(at, length),
+        }
+    }
+
+    /// Copies bytes, as far as they fit.
+    pub(super) fn put(&mut self, at: usize, other: Part<'_>) {
+        let Some(room) = self.value.get_mut(at..) else { return };
+        let length = other.len().min(room.len());
+        room[..length].copy_from_slice(&other.value[..length]);
+        self.known[at..at + length].copy_from_slice(&other.known[..length]);
+        self.asked = self.asked & !mask(at, length)
+            | other.asked.checked_shl(at as u32).unwrap_or(0) & mask(at, length);
+    }
+
+    /// `(value & mask) ^ xor`, byte by byte. What `mask` or `xor` lacks is 0.
+    pub(super) fn mask_xor(&mut self, at: usize, length: usize, mask: &[u8], xor: &[u8]) {
+        let end = at.saturating_add(length).min(BYTES);
+        for (number, at) in (at..end).enumerate() {
+            let of = |bytes: &[u8]| bytes.get(number).copied().unwrap_or(0);
+            self.known[at] |= !of(mask);
+            self.value[at] = ((self.value[at] & of(mask)) ^ of(xor)) & self.known[at];
+        }
+    }
+
+    /// Turns each `size` bytes round, where the machine's order is not the network's.
+    pub(super) fn swap(&mut self, at: usize, length: usize, size: usize) {
+        let end = at.saturating_add(length);
+        if cfg!(target_endian = "big") || size < 2 || end > BYTES {
+            return;
+        }
+        self.value[at..end].chunks_exact_mut(size).for_each(<[u8]>::reverse);
+        self.known[at..end].chunks_exact_mut(size).for_each(<[u8]>::reverse);
+        let asked = self.asked;
+        for word in (at..=end - size).step_by(size) {
+            for byte in 0..size {
+                let is_asked = asked >> (word + size - 1 - byte) & 1;
+                self.asked = self.asked & !(1 << (word + byte)) | is_asked << (word + byte);
+            }
+        }
+    }
+
+    /// The bytes from `at`; `None` where one of them is missing.
+    pub(super) fn part(&self, at: usize, length: usize) -> Option<Part<'_>> {
+        let range = at..at.checked_add(length)?;
+        Some(Part {
+            value: self.value.get(range.clone())?,
+            known: self.known.get(range)?,
+            asked: self.asked.checked_shr(at as u32).unwrap_or(0),
+        })
+    }
+}
+
+/// The bits of `length` bytes from `at`.
+fn mask(at: usize, length: usize) -> u64 {
+    let ones = if length >= 64 { u64::MAX } else { (1 << length) - 1 };
+    ones.checked_shl(at as u32).unwrap_or(0)
+}
+
+impl<'b> Part<'b> {
     pub(super) fn len(&self) -> usize {
         self.value.len()
     }
 
-    /// The bytes from `at`; `None` where one of them is missing.
-    pub(super) fn part(&self, at: usize, length: usize) -> Option<Bits> {
+    /// The bytes, if all bits of them are known.
+    pub(super) fn bytes(&self) -> Option<&'b [u8]> {
+        self.known.iter().all(|&byte| byte == 0xff).then_some(self.value)
+    }
+
+    /// Some of the bytes; `None` where one is missing.
+    pub(super) fn part(&self, at: usize, length: usize) -> Option<Part<'b>> {
         let range = at..at.checked_add(length)?;
-        Some(Bits {
-            value: self.value.get(range.clone())?.to_vec(),
-            known: self.known.get(range.clone())?.to_vec(),
-            asked: self.asked.get(range)?.to_vec(),
+        let value = self.value.get(range.clone())?;
+        Some(Part {
+            value,
+            known: &self.known[range],
+            asked: self.asked.checked_shr(at as u32).unwrap_or(0),
         })
     }
 
-    /// Writes `other` at a place, as far as its bytes fit.
-    pub(super) fn put(&mut self, at: usize, other: &Bits) {
-        let room = self.len().saturating_sub(at).min(other.len());
-        self.value[at..at + room].copy_from_slice(&other.value[..room]);
-        self.known[at..at + room].copy_from_slice(&other.known[..room]);
-        self.asked[at..at + room].copy_from_slice(&other.asked[..room]);
-    }
-
-    /// Filled up with zeroes to whole words of 4 bytes, as the kernel fills registers.
-    pub(super) fn padded(mut self) -> Bits {
-        let length = self.len().next_multiple_of(4);
-        self.value.resize(length, 0);
-        self.known.resize(length, 0xff);
-        self.asked.resize(length, false);
-        self
-    }
-
-    pub(super) fn mask_xor(&self, mask: &[u8], xor: &[u8]) -> Bits {
-        let mut bits = self.clone();
-        for at in 0..bits.len() {
-            let (mask, xor) =
-                (mask.get(at).copied().unwrap_or(0), xor.get(at).copied().unwrap_or(0));
-            bits.known[at] |= !mask;
-            bits.value[at] = ((bits.value[at] & mask) ^ xor) & bits.known[at];
-        }
-        bits
-    }
-
-    /// Each `size` bytes the other way round, where the machine's order is not the network's.
-    pub(super) fn swapped(&self, size: usize) -> Bits {
-        let mut bits = self.clone();
-        if cfg!(target_endian = "little") && size > 1 {
-            bits.value.chunks_exact_mut(size).for_each(<[u8]>::reverse);
-            bits.known.chunks_exact_mut(size).for_each(<[u8]>::reverse);
-            bits.asked.chunks_exact_mut(size).for_each(<[bool]>::reverse);
-        }
-        bits
-    }
-
-    pub(super) fn is_known(&self) -> bool {
-        self.known.iter().all(|&byte| byte == 0xff)
-    }
-
     pub(super) fn maybe(&self) -> Truth {
-        let open = self.known.iter().zip(&self.asked);
-        Truth::Maybe { asks: open.into_iter().any(|(&known, &asked)| known != 0xff && asked) }
+        let open = self.known.iter().enumerate().filter(|(_, known)| **known != 0xff);
+        let asks = open.into_iter().any(|(at, _)| self.asked >> at & 1 != 0);
+        Truth::Maybe { asks }
+    }
+
+    fn known_or_maybe(&self) -> Truth {
+        if self.bytes().is_some() { Truth::Yes } else { self.maybe() }
     }
 
     /// Whether these are the bytes.
@@ -152,51 +184,123 @@ impl Bits {
         if data.len() != self.len() {
             return Truth::Maybe { asks: false };
         }
-        let differs = |at: usize| (self.value[at] ^ data[at]) & self.known[at] != 0;
-        if (0..self.len()).any(differs) {
+        let bytes = self.value.iter().zip(self.known).zip(data);
+        let differs =
+            bytes.fold(0, |differs, ((value, known), data)| differs | (value ^ data) & known);
+        if differs != 0 { Truth::No } else { self.known_or_maybe() }
+    }
+
+    /// Whether these are the bytes under a mask.
+    pub(super) fn equal_masked(&self, mask: &[u8], data: &[u8]) -> Truth {
+        if data.len() != self.len() || mask.len() != self.len() {
+            return Truth::Maybe { asks: false };
+        }
+        let mut bits = Bits::UNKNOWN;
+        bits.put(0, *self);
+        bits.mask_xor(0, self.len(), mask, &[]);
+        bits.part(0, self.len()).map_or(Truth::Maybe { asks: false }, |part| part.equal(data))
+    }
+
+    /// Whether the bytes lie between these, both included, the first byte counting most.
+    pub(super) fn between(&self, low: &[u8], high: &[u8]) -> Truth {
+        self.at_least(low).and(self.at_most(high))
+    }
+
+    pub(super) fn at_least(&self, low: &[u8]) -> Truth {
+        if low.len() != self.len() {
+            return Truth::Maybe { asks: false };
+        }
+        if self.value >= low {
+            Truth::Yes
+        } else if self.compare_most(low) == Ordering::Less {
             Truth::No
-        } else if self.is_known() {
+        } else {
+            self.maybe()
+        }
+    }
+
+    pub(super) fn at_most(&self, high: &[u8]) -> Truth {
+        if high.len() != self.len() {
+            return Truth::Maybe { asks: false };
+        }
+        if self.value > high {
+            Truth::No
+        } else if self.compare_most(high) != Ordering::Greater {
             Truth::Yes
         } else {
             self.maybe()
         }
     }
 
-    /// Whether the bytes lie between these, both included, the first byte counting most.
-    pub(super) fn between(&self, low: &[u8], high: &[u8]) -> Truth {
-        if low.len() != self.len() || high.len() != self.len() {
-            return Truth::Maybe { asks: false };
-        }
-        let least = &self.value[..];
-        let most: Vec<_> =
-            self.value.iter().zip(&self.known).map(|(value, known)| value | !known).collect();
-        if &most[..] < low || least > high {
-            Truth::No
-        } else if low <= least && &most[..] <= high {
-            Truth::Yes
-        } else {
-            self.maybe()
-        }
+    /// The greatest bytes that these may be, against others.
+    fn compare_most(&self, other: &[u8]) -> Ordering {
+        let most = self.value.iter().zip(self.known).map(|(value, known)| value | !known);
+        most.cmp(other.iter().copied())
     }
 }
+
+/// 16 registers of 4 bytes; the headers of a packet are shorter.
+const BYTES: usize = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Bytes of which some bits are known, and which a flow would tell.
+    fn bits(value: &[u8], known: &[u8], asks: bool) -> Bits {
+        let mut bits = Bits::UNKNOWN;
+        bits.forget(0, value.len(), asks);
+        (0..value.len()).for_each(|at| bits.fix(at, value[at], known[at]));
+        bits
+    }
+
+    fn whole(bits: &Bits, length: usize) -> Part<'_> {
+        bits.part(0, length).expect("it has them")
+    }
+
     #[test]
     fn comparisons_know_what_the_known_bits_decide() {
-        let flags = Bits::partly(&[0x10], &[0x37]);
-        assert_eq!(flags.equal(&[0x02]), Truth::No);
-        assert_eq!(flags.equal(&[0x18]), Truth::Maybe { asks: false });
-        assert_eq!(flags.mask_xor(&[0x17], &[0]).equal(&[0x10]), Truth::Yes);
-        assert_eq!(flags.mask_xor(&[0x17], &[0x01]).equal(&[0x11]), Truth::Yes);
-        let port = Bits::unknown(2, true);
-        assert_eq!(port.between(&[0, 0], &[255, 255]), Truth::Yes);
-        assert_eq!(port.between(&[0, 1], &[255, 255]), Truth::Maybe { asks: true });
-        let high = Bits::partly(&[4, 0], &[0xff, 0]);
-        assert_eq!(high.between(&[4, 0], &[4, 255]), Truth::Yes);
-        assert_eq!(high.between(&[3, 0], &[3, 255]), Truth::No);
+        let flags = bits(&[0x10], &[0x37], false);
+        assert_eq!(whole(&flags, 1).equal(&[0x02]), Truth::No);
+        assert_eq!(whole(&flags, 1).equal(&[0x18]), Truth::Maybe { asks: false });
+        assert_eq!(whole(&flags, 1).equal_masked(&[0x17], &[0x10]), Truth::Yes);
+        let mut turned = flags;
+        turned.mask_xor(0, 1, &[0x17], &[0x01]);
+        assert_eq!(whole(&turned, 1).equal(&[0x11]), Truth::Yes);
+        let port = bits(&[0, 0], &[0, 0], true);
+        assert_eq!(whole(&port, 2).between(&[0, 0], &[255, 255]), Truth::Yes);
+        assert_eq!(whole(&port, 2).between(&[0, 1], &[255, 255]), Truth::Maybe { asks: true });
+        let high = bits(&[4, 0], &[0xff, 0], true);
+        assert_eq!(whole(&high, 2).between(&[4, 0], &[4, 255]), Truth::Yes);
+        assert_eq!(whole(&high, 2).between(&[3, 0], &[3, 255]), Truth::No);
+        assert_eq!(whole(&high, 2).at_most(&[4, 7]), Truth::Maybe { asks: true });
+        assert_eq!(whole(&high, 2).at_least(&[4, 1]), Truth::Maybe { asks: true });
+        assert_eq!(whole(&high, 2).equal(&[4]), Truth::Maybe { asks: false });
+    }
+
+    #[test]
+    fn bytes_are_asked_for_one_by_one() {
+        let mut bits = Bits::UNKNOWN;
+        bits.forget(4, 4, true);
+        assert_eq!(bits.part(0, 4).expect("it has them").maybe(), Truth::Maybe { asks: false });
+        assert_eq!(bits.part(2, 4).expect("it has them").maybe(), Truth::Maybe { asks: true });
+        bits.set(4, &[1, 2, 3]);
+        assert_eq!(bits.part(4, 3).and_then(|part| part.bytes()), Some(&[1, 2, 3][..]));
+        assert_eq!(bits.part(4, 4).expect("it has them").maybe(), Truth::Maybe { asks: true });
+        bits.swap(4, 4, 4);
+        assert_eq!(bits.part(5, 3).and_then(|part| part.bytes()), Some(&[3, 2, 1][..]));
+        assert_eq!(bits.part(4, 1).expect("it has them").maybe(), Truth::Maybe { asks: true });
+        let copy = bits;
+        bits.put(60, copy.part(4, 8).expect("it has them"));
+        assert_eq!(bits.part(61, 3).and_then(|part| part.bytes()), Some(&[3, 2, 1][..]));
+        assert_eq!(bits.part(60, 1).expect("it has them").maybe(), Truth::Maybe { asks: true });
+        assert!(bits.part(60, 5).is_none() && bits.part(64, 0).is_some());
+        // What does not fit is left out.
+        bits.set(63, &[7, 8]);
+        bits.set(64, &[9]);
+        bits.forget(65, 1, true);
+        bits.put(64, copy.part(4, 1).expect("it has it"));
+        assert_eq!(bits.part(63, 1).and_then(|part| part.bytes()), Some(&[7][..]));
     }
 
     #[test]

@@ -2,33 +2,35 @@
 
 use manylane_io::netlink::kernel::Family;
 use manylane_io::netlink::nftables::expression::{
-    Bitwise, Comparison, Data, Expression, PayloadBase, Verdict,
+    Bitwise, Comparison, Data, Expression, PayloadBase,
 };
 use manylane_io::netlink::nftables::ruleset::RuleTable;
-use manylane_io::netlink::nftables::set::Element;
 use manylane_io::netlink::nftables::{Hook, TableFamily};
 
-use super::bits::{Bits, Truth};
-use super::extension;
-use super::lookup;
+use super::bits::{Bits, Part, Truth};
+use super::lookup::Found;
 use super::obstacle::Cause;
-use super::packet::{Tracked, View, octets};
+use super::packet::View;
+use super::rules::{Decision, Resolved, Table};
+use super::{connection, extension};
 
 /// What follows from an expression.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Step {
     /// The next expression follows, for all packets.
     Next,
     /// The rule does not match, for none or for some.
     If(Truth),
     /// The expression does something, or may do, that the kernel has to do.
-    Effect(Cause, Option<String>),
+    Effect(Cause),
     /// The expression counts.
     Count,
     /// The expression looks for the source's route, which is left to the forwarder; the next expression follows.
     ReversePath,
-    /// One of these verdicts, each for some packets; and whether any applies.
-    Verdicts(Vec<(Truth, Verdict)>, Truth),
+    /// A verdict.
+    Decided(Decision),
+    /// The verdict of a map's elements that have the key at this word of the registers.
+    Map { set: usize, from: usize },
 }
 
 /// The registers of a rule.
@@ -37,297 +39,288 @@ pub(super) struct Registers(Bits);
 impl Registers {
     /// As a rule finds them: unknown.
     pub(super) fn new() -> Registers {
-        Registers(Bits::unknown(REGISTER_BYTES, false))
+        Registers(Bits::UNKNOWN)
     }
 
-    fn read(&self, word: usize, length: usize) -> Bits {
-        self.0.part(word * 4, length).unwrap_or_else(|| Bits::unknown(length, false))
+    /// `None` for bytes that no register has.
+    pub(super) fn read(&self, word: usize, length: usize) -> Option<Part<'_>> {
+        self.0.part(word * 4, length)
     }
 
-    fn write(&mut self, word: usize, bits: Bits) {
-        self.0.put(word * 4, &bits.padded());
+    /// Filled up with zeroes to whole words of 4 bytes, as the kernel does.
+    fn pad(&mut self, word: usize, length: usize) {
+        let missing = length.next_multiple_of(4) - length;
+        self.0.set(word * 4 + length, &[0; 3][..missing]);
+    }
+
+    fn write(&mut self, word: usize, part: Part<'_>) {
+        self.0.put(word * 4, part);
+        self.pad(word, part.len());
+    }
+
+    pub(super) fn set(&mut self, word: usize, bytes: &[u8]) {
+        self.0.set(word * 4, bytes);
+        self.pad(word, bytes.len());
+    }
+
+    pub(super) fn forget(&mut self, word: usize, length: usize, asks: bool) {
+        self.0.forget(word * 4, length, asks);
+        self.pad(word, length);
     }
 }
 
-/// Evaluates an expression of a rule of this table.
+impl Registers {
+    /// A value into a register.
+    pub(super) fn load(&mut self, word: usize, bytes: &[u8]) -> Step {
+        self.set(word, bytes);
+        Step::Next
+    }
+
+    /// A value that is not known, and may not even be there.
+    pub(super) fn load_unknown(&mut self, word: usize) -> Step {
+        self.forget(word, WIDEST, false);
+        NEVER
+    }
+
+    /// Makes bits of one byte known.
+    pub(super) fn fix(&mut self, word: usize, byte: usize, value: u8, known: u8) {
+        self.0.fix(word * 4 + byte, value, known);
+    }
+}
+
+/// What follows from an expression whatever the packet, if that is so.
+pub(super) fn always(expression: &Expression, table: &RuleTable) -> Option<Step> {
+    Some(match expression {
+        Expression::Counter { .. } => Step::Count,
+        Expression::Object { kind, name } => object(*kind, name, table),
+        Expression::MetaSet { key: META_NFTRACE } => Step::Effect(Cause::Trace),
+        Expression::MetaSet { .. } => Step::Effect(Cause::PacketChange),
+        Expression::CtSet { .. } => Step::Effect(Cause::ConnectionChange),
+        Expression::PayloadSet { .. } => Step::Effect(Cause::Rewrite),
+        Expression::ExtensionHeaderSet { operation: EXTHDR_TCP_OPTION, kind: TCP_MSS } => {
+            Step::Effect(Cause::SegmentSize)
+        }
+        Expression::ExtensionHeaderSet { .. } => Step::Effect(Cause::Rewrite),
+        // Extension headers the packet does not have.
+        Expression::ExtensionHeader { operation, asks_presence: false, .. }
+            if *operation != EXTHDR_TCP_OPTION =>
+        {
+            Step::If(Truth::No)
+        }
+        Expression::Target(extension) => extension::target(extension),
+        Expression::Other { name } => by_name(name),
+        _ => return None,
+    })
+}
+
+/// Evaluates an expression of a rule of this table. `None` if the elements of a set are more than the budget has left.
 pub(super) fn evaluate(
     expression: &Expression,
+    resolved: Resolved,
     registers: &mut Registers,
-    table: &RuleTable,
+    table: &Table,
     view: &View<'_>,
-) -> Step {
-    match expression {
-        Expression::Immediate { data: Data::Verdict(verdict), .. } => {
-            Step::Verdicts(vec![(Truth::Yes, verdict.clone())], Truth::Yes)
+    budget: &mut u64,
+) -> Option<Step> {
+    match resolved {
+        Resolved::Always(step) => return Some(step),
+        Resolved::Match(matcher) => {
+            let Expression::Match(extension) = expression else { return Some(NEVER) };
+            return Some(extension::matches(matcher, &extension.data, view));
         }
+        Resolved::Set(set) => return look_up(expression, set, registers, table, budget),
+        Resolved::Plain => {}
+    }
+    Some(match expression {
         Expression::Immediate { to, data: Data::Value(value) } => {
-            registers.write(*to, Bits::known(value));
+            registers.set(*to, value);
             Step::Next
         }
-        Expression::Compare { from, comparison, data } => {
-            Step::If(compare(&registers.read(*from, data.len()), *comparison, data))
-        }
+        Expression::Compare { from, comparison, data } => Step::If(
+            registers
+                .read(*from, data.len())
+                .map_or(UNKNOWN, |part| compare(part, *comparison, data)),
+        ),
         Expression::Range { from, is_outside, low, high } => {
-            Step::If(registers.read(*from, low.len()).between(low, high).xor(*is_outside))
+            let part = registers.read(*from, low.len());
+            Step::If(part.map_or(UNKNOWN, |part| part.between(low, high)).xor(*is_outside))
         }
         Expression::Bitwise { from, to, length, operation } => {
-            let bits = registers.read(*from, *length);
-            let result = match operation {
-                Bitwise::MaskXor { mask, xor } => bits.mask_xor(mask, xor),
-                Bitwise::Other(_) => Bits::unknown(*length, bits.maybe() == ASKS),
-            };
-            registers.write(*to, result);
+            let asks = move_bytes(registers, *from, *to, *length);
+            match operation {
+                Bitwise::MaskXor { mask, xor } => {
+                    registers.0.mask_xor(*to * 4, *length, mask, xor);
+                }
+                Bitwise::Other(_) => registers.forget(*to, *length, asks),
+            }
             Step::Next
         }
         Expression::ByteOrder { from, to, length, size } => {
-            let bits = registers.read(*from, *length).swapped(*size);
-            registers.write(*to, bits);
+            move_bytes(registers, *from, *to, *length);
+            registers.0.swap(*to * 4, *length, *size);
             Step::Next
         }
-        Expression::Lookup { .. } => look_up(expression, registers, table),
         Expression::Payload { to, base, offset, length } => {
-            let bits = match base {
+            let part = match base {
                 PayloadBase::Network => view.network(*offset, *length),
                 PayloadBase::Transport => view.transport(*offset, *length),
                 PayloadBase::Link | PayloadBase::Other => None,
             };
-            loaded(registers, *to, bits)
-        }
-        Expression::Meta { to, key } => loaded(registers, *to, meta(*key, table.family, view)),
-        Expression::Ct { to, key, direction } => ct(registers, *to, *key, *direction, view),
-        Expression::ExtensionHeader { to, operation, asks_presence, .. } => {
-            match (*operation, asks_presence) {
-                // A TCP option may be there or not.
-                (EXTHDR_TCP_OPTION, _) => loaded(registers, *to, None),
-                // The others the packet does not have.
-                (_, true) => loaded(registers, *to, Some(Bits::known(&[0]))),
-                (_, false) => Step::If(Truth::No),
+            match part {
+                Some(part) => registers.write(*to, part),
+                None => return Some(registers.load_unknown(*to)),
             }
-        }
-        Expression::Fib { to, result, flags } => fib(registers, *to, *result, *flags, view),
-        Expression::Counter { .. } => Step::Count,
-        Expression::Object { kind, name } => object(*kind, name, table),
-        Expression::MetaSet { key: META_NFTRACE } => Step::Effect(Cause::Trace, None),
-        Expression::MetaSet { .. } => Step::Effect(Cause::PacketChange, None),
-        Expression::CtSet { .. } => Step::Effect(Cause::ConnectionChange, None),
-        Expression::PayloadSet { .. } => Step::Effect(Cause::Rewrite, None),
-        Expression::ExtensionHeaderSet { operation: EXTHDR_TCP_OPTION, kind: TCP_MSS } => {
-            Step::Effect(Cause::SegmentSize, None)
-        }
-        Expression::ExtensionHeaderSet { .. } => Step::Effect(Cause::Rewrite, None),
-        Expression::Match(extension) => extension::matches(extension, view),
-        Expression::Target(extension) => extension::target(extension),
-        Expression::Other { name } => other(name),
-    }
-}
-
-/// A value in a register; one that is not known may not even be there.
-fn loaded(registers: &mut Registers, to: usize, bits: Option<Bits>) -> Step {
-    match bits {
-        Some(bits) => {
-            registers.write(to, bits);
             Step::Next
         }
-        None => {
-            registers.write(to, Bits::unknown(WIDEST, false));
-            Step::If(Truth::Maybe { asks: false })
+        Expression::Meta { to, key } => meta(registers, *to, *key, table.read.family, view),
+        Expression::Ct { to, key, direction } => {
+            connection::load(registers, *to, *key, *direction, view)
         }
-    }
-}
-
-fn compare(bits: &Bits, comparison: Comparison, data: &[u8]) -> Truth {
-    let (least, most) = (vec![0; data.len()], vec![0xff; data.len()]);
-    let at_most = || bits.between(&least, data);
-    let at_least = || bits.between(data, &most);
-    match comparison {
-        Comparison::Equal => bits.equal(data),
-        Comparison::NotEqual => bits.equal(data).not(),
-        Comparison::LessOrEqual => at_most(),
-        Comparison::Greater => at_most().not(),
-        Comparison::GreaterOrEqual => at_least(),
-        Comparison::Less => at_least().not(),
-    }
-}
-
-fn look_up(expression: &Expression, registers: &mut Registers, table: &RuleTable) -> Step {
-    let Expression::Lookup { set: name, from, to, is_inverted, is_verdict } = expression else {
-        return Step::Next;
-    };
-    let Some(set) = table.sets.iter().find(|set| set.name == *name) else {
-        return Step::Effect(Cause::Unknown, Some(format!("set {name}")));
-    };
-    if set.is_volatile {
-        if *is_verdict {
-            return Step::Effect(Cause::Unknown, Some(format!("map {name}, which packets change")));
+        // A TCP option may be there or not.
+        Expression::ExtensionHeader { to, operation: EXTHDR_TCP_OPTION, .. } => {
+            registers.load_unknown(*to)
         }
-        // Elements with a limit or quota of their own have to be executed, too.
-        if let Some(effect) = set.elements.iter().find_map(effect_of_element) {
-            return effect;
-        }
-        if let Some(to) = to {
-            registers.write(*to, Bits::unknown(WIDEST, false));
-        }
-        return Step::If(Truth::Maybe { asks: false });
-    }
-    let found = lookup::find(set, &registers.read(*from, set.key_bytes));
-    if let Some(effect) = found.elements.iter().find_map(|(element, _)| effect_of_element(element))
-    {
-        return effect;
-    }
-    if *is_verdict {
-        let verdict = |(element, truth): &(&Element, Truth)| match &element.data {
-            Some(Data::Verdict(verdict)) => (*truth, verdict.clone()),
-            _ => (*truth, Verdict::Other(0)),
-        };
-        return Step::Verdicts(found.elements.iter().map(verdict).collect(), found.is_there);
-    }
-    if let Some(to) = to {
-        let value = match &found.elements[..] {
-            [(Element { data: Some(Data::Value(value)), .. }, _)] => Bits::known(value),
-            _ => Bits::unknown(WIDEST, found.is_there == ASKS),
-        };
-        registers.write(*to, value);
-    }
-    Step::If(found.is_there.xor(*is_inverted))
-}
-
-fn effect_of_element(element: &Element) -> Option<Step> {
-    let effect = |name: &String| match name.as_str() {
-        "counter" | "last" => None,
-        name => Some(other(name)),
-    };
-    element.stateful.iter().find_map(effect)
-}
-
-/// `None` for what is not known of a class.
-fn meta(key: u32, family: TableFamily, view: &View<'_>) -> Option<Bits> {
-    let packet = view.packet;
-    let is_ip = matches!(family, TableFamily::Inet | TableFamily::Ip | TableFamily::Ip6);
-    let is_v6 = packet.family == Family::V6;
-    let has_ingress = view.hook != Hook::Egress;
-    let has_egress = matches!(view.hook, Hook::Forward | Hook::Postrouting | Hook::Egress);
-    Some(match key {
-        META_PROTOCOL => Bits::known(if is_v6 { &[0x86, 0xdd] } else { &[0x08, 0x00] }),
-        META_MARK => Bits::known(&packet.mark?.to_ne_bytes()),
-        META_IIF if has_ingress => Bits::known(&packet.ingress.index.to_ne_bytes()),
-        META_OIF if has_egress => Bits::known(&packet.egress.index.to_ne_bytes()),
-        META_IIFNAME if has_ingress => name(&packet.ingress.name),
-        META_OIFNAME if has_egress => name(&packet.egress.name),
-        META_NFPROTO if is_ip && view.hook != Hook::Ingress => {
-            Bits::known(&[if is_v6 { 10 } else { 2 }])
-        }
-        META_L4PROTO => Bits::known(&[packet.protocol.number()]),
-        META_PKTTYPE => Bits::known(&[0]),
-        _ => return None,
+        Expression::ExtensionHeader { to, .. } => registers.load(*to, &[0]),
+        Expression::Fib { to, result, flags } => fib(registers, *to, *result, *flags, view),
+        // All others have been resolved.
+        _ => Step::Effect(Cause::Unknown),
     })
 }
 
-/// A name in 16 bytes (`IFNAMSIZ`).
-fn name(name: &str) -> Bits {
-    let mut bytes = name.as_bytes().to_vec();
-    bytes.resize(16, 0);
-    Bits::known(&bytes)
+/// Copies bytes of registers: whether a flow would tell what of them is not known.
+fn move_bytes(registers: &mut Registers, from: usize, to: usize, length: usize) -> bool {
+    let before = registers.0;
+    match before.part(from * 4, length) {
+        Some(part) => {
+            if from != to {
+                registers.write(to, part);
+            } else {
+                registers.pad(to, length);
+            }
+            part.maybe() == ASKS
+        }
+        None => {
+            registers.forget(to, length, false);
+            false
+        }
+    }
 }
 
-fn ct(
+fn compare(part: Part<'_>, comparison: Comparison, data: &[u8]) -> Truth {
+    match comparison {
+        Comparison::Equal => part.equal(data),
+        Comparison::NotEqual => part.equal(data).not(),
+        Comparison::LessOrEqual => part.at_most(data),
+        Comparison::Greater => part.at_most(data).not(),
+        Comparison::GreaterOrEqual => part.at_least(data),
+        Comparison::Less => part.at_least(data).not(),
+    }
+}
+
+fn look_up(
+    expression: &Expression,
+    number: usize,
+    registers: &mut Registers,
+    table: &Table,
+    budget: &mut u64,
+) -> Option<Step> {
+    let Expression::Lookup { from, to, is_inverted, is_verdict, .. } = expression else {
+        return Some(NEVER);
+    };
+    let (set, elements) = (&table.read.sets[number], &table.sets[number]);
+    if set.is_volatile {
+        if *is_verdict {
+            return Some(Step::Effect(Cause::Unknown));
+        }
+        // Elements with a limit or quota of their own have to be executed, too.
+        if let Some(cause) = elements.any_effect() {
+            return Some(Step::Effect(cause));
+        }
+        if let Some(to) = to {
+            registers.forget(*to, WIDEST, false);
+        }
+        return Some(NEVER);
+    }
+    if *is_verdict {
+        return Some(Step::Map { set: number, from: *from });
+    }
+    let (element, is_there) =
+        match elements.find(set, registers.read(*from, set.key_bytes), budget)? {
+            Found::Known(None) => (None, Truth::No),
+            Found::Known(Some(element)) => (Some(element), Truth::Yes),
+            Found::Some { elements: list, is_there } => {
+                if let Some(cause) = list.iter().find_map(|(one, _)| elements.effect(*one)) {
+                    return Some(Step::Effect(cause));
+                }
+                (if let [(one, _)] = list[..] { Some(one) } else { None }, is_there)
+            }
+        };
+    if let Some(cause) = element.and_then(|element| elements.effect(element)) {
+        return Some(Step::Effect(cause));
+    }
+    if let Some(to) = to {
+        match element.map(|element| &set.elements[element].data) {
+            Some(Some(Data::Value(value))) => registers.set(*to, value),
+            _ => registers.forget(*to, WIDEST, is_there == ASKS),
+        }
+    }
+    Some(Step::If(is_there.xor(*is_inverted)))
+}
+
+fn meta(
     registers: &mut Registers,
     to: usize,
     key: u32,
-    direction: Option<u8>,
+    family: TableFamily,
     view: &View<'_>,
 ) -> Step {
-    match view.tracked {
-        Tracked::Yes => {}
-        // Without a connection the state is invalid, and nothing else can be read.
-        Tracked::NotYet if key == CT_STATE => {
-            registers.write(to, Bits::known(&1u32.to_ne_bytes()));
-            return Step::Next;
+    let class = view.class;
+    let is_ip = matches!(family, TableFamily::Inet | TableFamily::Ip | TableFamily::Ip6);
+    let is_v6 = class.family == Family::V6;
+    let has_ingress = view.hook != Hook::Egress;
+    let has_egress = matches!(view.hook, Hook::Forward | Hook::Postrouting | Hook::Egress);
+    let mut load = |bytes: &[u8]| registers.load(to, bytes);
+    match (key, class.mark) {
+        (META_PROTOCOL, _) => load(if is_v6 { &[0x86, 0xdd] } else { &[0x08, 0x00] }),
+        (META_MARK, Some(mark)) => load(&mark.to_ne_bytes()),
+        (META_IIF, _) if has_ingress => load(&class.ingress.index.to_ne_bytes()),
+        (META_OIF, _) if has_egress => load(&class.egress.index.to_ne_bytes()),
+        (META_IIFNAME, _) if has_ingress => load(&name(&class.ingress.name)),
+        (META_OIFNAME, _) if has_egress => load(&name(&class.egress.name)),
+        (META_NFPROTO, _) if is_ip && view.hook != Hook::Ingress => {
+            load(&[if is_v6 { 10 } else { 2 }])
         }
-        Tracked::NotYet => return Step::If(Truth::No),
-        Tracked::Unknown => return loaded(registers, to, None),
+        (META_L4PROTO, _) => load(&[class.protocol.number()]),
+        (META_PKTTYPE, _) => load(&[0]),
+        _ => registers.load_unknown(to),
     }
-    if matches!(key, CT_PKTS | CT_BYTES | CT_AVGPKT) {
-        return Step::Effect(Cause::ConnectionBytes, None);
-    }
-    let is_v6 = view.packet.family == Family::V6;
-    if matches!(key, CT_SRC_IP | CT_DST_IP) && is_v6
-        || matches!(key, CT_SRC_IP6 | CT_DST_IP6) && !is_v6
-    {
-        return Step::If(Truth::No);
-    }
-    loaded(registers, to, connection(key, direction, view))
 }
 
-fn connection(key: u32, direction: Option<u8>, view: &View<'_>) -> Option<Bits> {
-    let packet = view.packet;
-    let flow = packet.flow.as_ref();
-    let told =
-        |value: Option<Vec<u8>>, length| Bits::or_asked(value.as_deref(), length, view.asks());
-    let tuple = flow.map(|flow| if direction == Some(1) { flow.reply } else { flow.original });
-    let is_v6 = packet.family == Family::V6;
-    let width = if is_v6 { 16 } else { 4 };
-    Some(match key {
-        CT_STATE => Bits::known(&2u32.to_ne_bytes()),
-        CT_DIRECTION => told(flow.map(|flow| vec![flow.is_reply.into()]), 1),
-        CT_STATUS => status(view),
-        CT_MARK => told(flow.and_then(|flow| flow.mark).map(|mark| mark.to_ne_bytes().to_vec()), 4),
-        CT_ZONE => told(flow.and_then(|flow| flow.zone).map(|zone| zone.to_ne_bytes().to_vec()), 2),
-        CT_L3PROTOCOL => Bits::known(&[if is_v6 { 10 } else { 2 }]),
-        CT_PROTOCOL => Bits::known(&[packet.protocol.number()]),
-        CT_SRC | CT_SRC_IP | CT_SRC_IP6 => told(tuple.map(|tuple| octets(tuple.source)), width),
-        CT_DST | CT_DST_IP | CT_DST_IP6 => {
-            told(tuple.map(|tuple| octets(tuple.destination)), width)
-        }
-        CT_PROTO_SRC => told(tuple.map(|tuple| tuple.source_port.to_be_bytes().to_vec()), 2),
-        CT_PROTO_DST => told(tuple.map(|tuple| tuple.destination_port.to_be_bytes().to_vec()), 2),
-        _ => return None,
-    })
-}
-
-/// `IPS_*`: which bits of a connection's status are known.
-fn status(view: &View<'_>) -> Bits {
-    let (mut value, mut known) = (STATUS_SET, STATUS_SET | STATUS_CLEAR);
-    if let Some(flow) = view.packet.flow {
-        let back = flow.reply.inverted();
-        let ends = [
-            ((flow.original.source, flow.original.source_port), (back.source, back.source_port)),
-            (
-                (flow.original.destination, flow.original.destination_port),
-                (back.destination, back.destination_port),
-            ),
-        ];
-        for ((before, after), bit) in ends.into_iter().zip([STATUS_SNAT, STATUS_DNAT]) {
-            known |= bit;
-            value |= if before == after { 0 } else { bit };
-        }
-        return Bits::partly(&value.to_ne_bytes(), &known.to_ne_bytes());
-    }
-    let mut bits = Bits::unknown(4, true);
-    // Byte by byte: what a flow would tell is in the first byte, in this order of bytes.
-    for (at, (value, known)) in value.to_ne_bytes().into_iter().zip(known.to_ne_bytes()).enumerate()
-    {
-        bits.fix(at, value, known);
-    }
-    bits
+/// A name in 16 bytes (`IFNAMSIZ`).
+fn name(name: &str) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    let length = name.len().min(bytes.len());
+    bytes[..length].copy_from_slice(&name.as_bytes()[..length]);
+    bytes
 }
 
 fn fib(registers: &mut Registers, to: usize, result: u32, flags: u32, view: &View<'_>) -> Step {
     let asks = flags & !FIB_PRESENT;
     let is_reverse = asks & !FIB_MARK == FIB_SADDR | FIB_IIF;
     if result == FIB_OIF && is_reverse && flags & FIB_PRESENT != 0 {
-        registers.write(to, Bits::known(&[1]));
+        registers.set(to, &[1]);
         return Step::ReversePath;
     }
     let is_type_of_destination =
         result == FIB_TYPE && asks & FIB_DADDR != 0 && asks & (FIB_SADDR | FIB_MARK) == 0;
-    if is_type_of_destination && view.packet.family == Family::V4 {
-        let bits = match view.is_routed {
-            true => Bits::known(&RTN_UNICAST.to_ne_bytes()),
-            false => Bits::unknown(4, view.asks()),
-        };
-        return loaded(registers, to, Some(bits));
+    if is_type_of_destination && view.class.family == Family::V4 {
+        match view.is_routed {
+            true => registers.set(to, &RTN_UNICAST.to_ne_bytes()),
+            false => registers.forget(to, 4, view.asks()),
+        }
+        return Step::Next;
     }
-    loaded(registers, to, None)
+    registers.load_unknown(to)
 }
 
 /// A named object; `None` for its kind where a map chooses one.
@@ -339,21 +332,21 @@ fn object(kind: Option<u32>, name: &str, table: &RuleTable) -> Step {
         Some(OBJECT_CT_HELPER | OBJECT_CT_TIMEOUT) => Step::Next,
         // The rule does not match a confirmed connection.
         Some(OBJECT_CT_EXPECTATION) => Step::If(Truth::No),
-        Some(OBJECT_QUOTA) => Step::Effect(Cause::Quota, None),
-        Some(OBJECT_LIMIT) => Step::Effect(Cause::Limit, None),
-        Some(OBJECT_CONNLIMIT) => Step::Effect(Cause::ConnectionLimit, None),
-        Some(OBJECT_SYNPROXY) => Step::Effect(Cause::Proxy, None),
-        _ => Step::Effect(Cause::Unknown, Some(format!("object {name}"))),
+        Some(OBJECT_QUOTA) => Step::Effect(Cause::Quota),
+        Some(OBJECT_LIMIT) => Step::Effect(Cause::Limit),
+        Some(OBJECT_CONNLIMIT) => Step::Effect(Cause::ConnectionLimit),
+        Some(OBJECT_SYNPROXY) => Step::Effect(Cause::Proxy),
+        _ => Step::Effect(Cause::Unknown),
     };
     match step {
         // The map may have no object for the packet.
-        Step::Next if kind.is_none() => Step::If(Truth::Maybe { asks: false }),
+        Step::Next if kind.is_none() => NEVER,
         step => step,
     }
 }
 
 /// Expressions whose name is enough.
-fn other(name: &str) -> Step {
+pub(super) fn by_name(name: &str) -> Step {
     let cause = match name {
         "log" => Cause::Log,
         "limit" => Cause::Limit,
@@ -371,14 +364,15 @@ fn other(name: &str) -> Step {
         "last" => return Step::Count,
         // This one looks at SYN only.
         "osf" => return Step::If(Truth::No),
-        _ => return Step::Effect(Cause::Unknown, Some(name.into())),
+        _ => Cause::Unknown,
     };
-    Step::Effect(cause, None)
+    Step::Effect(cause)
 }
 
 const ASKS: Truth = Truth::Maybe { asks: true };
-/// 16 words.
-const REGISTER_BYTES: usize = 64;
+const UNKNOWN: Truth = Truth::Maybe { asks: false };
+/// No flow would tell.
+const NEVER: Step = Step::If(UNKNOWN);
 /// The widest value of an expression.
 const WIDEST: usize = 16;
 
@@ -393,24 +387,6 @@ const META_NFTRACE: u32 = 12;
 const META_NFPROTO: u32 = 15;
 const META_L4PROTO: u32 = 16;
 const META_PKTTYPE: u32 = 19;
-const CT_STATE: u32 = 0;
-const CT_DIRECTION: u32 = 1;
-const CT_STATUS: u32 = 2;
-const CT_MARK: u32 = 3;
-const CT_L3PROTOCOL: u32 = 7;
-const CT_SRC: u32 = 8;
-const CT_DST: u32 = 9;
-const CT_PROTOCOL: u32 = 10;
-const CT_PROTO_SRC: u32 = 11;
-const CT_PROTO_DST: u32 = 12;
-const CT_PKTS: u32 = 14;
-const CT_BYTES: u32 = 15;
-const CT_AVGPKT: u32 = 16;
-const CT_ZONE: u32 = 17;
-const CT_SRC_IP: u32 = 19;
-const CT_DST_IP: u32 = 20;
-const CT_SRC_IP6: u32 = 21;
-const CT_DST_IP6: u32 = 22;
 const EXTHDR_TCP_OPTION: u32 = 1;
 const TCP_MSS: u8 = 2;
 const FIB_OIF: u32 = 1;
@@ -429,10 +405,3 @@ const OBJECT_CONNLIMIT: u32 = 5;
 const OBJECT_CT_TIMEOUT: u32 = 7;
 const OBJECT_CT_EXPECTATION: u32 = 9;
 const OBJECT_SYNPROXY: u32 = 10;
-// linux/netfilter/nf_conntrack_common.h.
-/// Seen reply, assured, confirmed.
-const STATUS_SET: u32 = 0x0e;
-/// Sequence adjustment, dying, template, untracked, helper, offloaded by software and by hardware.
-const STATUS_CLEAR: u32 = 0x0040 | 0x0200 | 0x0800 | 0x1000 | 0x2000 | 0x4000 | 0x8000;
-const STATUS_SNAT: u32 = 0x10;
-const STATUS_DNAT: u32 = 0x20;

@@ -2,54 +2,99 @@
 
 use std::net::IpAddr;
 
+use manylane_io::netlink::kernel::Family;
 use manylane_io::netlink::nftables::expression::Extension;
 
-use super::bits::{Bits, Truth};
+use super::bits::{Bits, Part, Truth};
+use super::connection::{STATUS_TRANSLATED, is_unexpected, status};
 use super::evaluate::Step;
 use super::obstacle::Cause;
-use super::packet::{Protocol, Tracked, View, octets};
+use super::packet::{Octets, Protocol, Tracked, View};
+use super::rules::Resolved;
 
-/// Whether a match holds.
-pub(super) fn matches(extension: &Extension, view: &View<'_>) -> Step {
-    let data = Fields(&extension.data);
-    let truth = match (extension.name.as_str(), extension.revision) {
-        ("comment", _) => Some(Truth::Yes),
-        ("conntrack", revision @ 1..=3) => conntrack(data, revision, view),
-        ("state", 0) => data.u32(0).map(|mask| state(u64::from(mask), view)),
-        ("tcp", 0) => tcp(data, view),
-        ("udp", 0) => udp(data, view),
-        ("multiport", 1) => multiport(data, view),
-        ("iprange", 1) => iprange(data, view),
-        ("addrtype", 0) => {
+/// A match by its name and the revision of its structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Matcher {
+    Conntrack { revision: u32 },
+    State,
+    Tcp,
+    Udp,
+    MultiPort,
+    IpRange,
+    AddressType { revision: u32 },
+    Mark,
+    ConnectionMark,
+    Helper,
+    PacketType,
+}
+
+/// What is to be known of a match, whatever the packet.
+pub(super) fn matcher(extension: &Extension) -> Resolved {
+    Resolved::Match(match (extension.name.as_str(), extension.revision) {
+        ("conntrack", revision @ 1..=3) => Matcher::Conntrack { revision },
+        ("state", 0) => Matcher::State,
+        ("tcp", 0) => Matcher::Tcp,
+        ("udp", 0) => Matcher::Udp,
+        ("multiport", 1) => Matcher::MultiPort,
+        ("iprange", 1) => Matcher::IpRange,
+        ("addrtype", revision @ 0..=1) => Matcher::AddressType { revision },
+        ("mark", 1) => Matcher::Mark,
+        ("connmark", 1) => Matcher::ConnectionMark,
+        ("helper", 0) => Matcher::Helper,
+        ("pkttype", 0) => Matcher::PacketType,
+        ("comment", _) => return Resolved::Always(Step::If(Truth::Yes)),
+        ("rpfilter", 0) => {
+            // Strict, and not inverted; asking with the packet's mark is stricter.
+            return Resolved::Always(match Fields(&extension.data).u8(0) {
+                Some(flags) if flags & !2 == 0 => Step::ReversePath,
+                _ => Step::If(NEVER),
+            });
+        }
+        (name, _) => return Resolved::Always(by_name(name)),
+    })
+}
+
+/// Whether a match holds, by its structure.
+pub(super) fn matches(matcher: Matcher, data: &[u8], view: &View<'_>) -> Step {
+    let data = Fields(data);
+    let truth = match matcher {
+        Matcher::Conntrack { revision } => conntrack(data, revision, view),
+        Matcher::State => data.u32(0).map(|mask| state(u64::from(mask), view)),
+        Matcher::Tcp => tcp(data, view),
+        Matcher::Udp => udp(data, view),
+        Matcher::MultiPort => multiport(data, view),
+        Matcher::IpRange => iprange(data, view),
+        Matcher::AddressType { revision: 0 } => {
             address_type(data, [data.u32(4) != Some(0), data.u32(8) != Some(0)], view)
         }
-        ("addrtype", 1) => {
+        Matcher::AddressType { .. } => {
             let flags = data.u32(4).unwrap_or(0);
             address_type(data, [flags & 1 != 0, flags & 2 != 0], view)
         }
-        ("mark", 1) => mark(data, view.packet.mark, false),
-        ("connmark", 1) if view.tracked == Tracked::Yes => {
-            mark(data, view.packet.flow.and_then(|flow| flow.mark), view.asks())
+        Matcher::Mark => mark(data, view.class.mark, false),
+        Matcher::ConnectionMark if view.tracked == Tracked::Yes => {
+            mark(data, view.flow.and_then(|flow| flow.mark), view.asks())
         }
-        ("pkttype", 0) => data
+        // Without a connection it does not match.
+        Matcher::ConnectionMark if view.tracked == Tracked::NotYet => Some(Truth::No),
+        Matcher::ConnectionMark => None,
+        // About the helper of the connection's master: without a master it does not match.
+        Matcher::Helper => match view.tracked {
+            Tracked::Yes if !is_unexpected(view.flow) => Some(Truth::Maybe { asks: view.asks() }),
+            Tracked::Unknown => None,
+            _ => data.u32(0).map(|inverts| Truth::of(inverts != 0)),
+        },
+        Matcher::PacketType => data
             .u32(0)
             .zip(data.u32(4))
             .map(|(kind, inverts)| Truth::of(kind == 0).xor(inverts != 0)),
-        ("rpfilter", 0) => {
-            // Strict, and not inverted; asking with the packet's mark is stricter.
-            return match data.u8(0) {
-                Some(flags) if flags & !2 == 0 => Step::ReversePath,
-                _ => Step::If(NEVER),
-            };
-        }
-        (name, _) => return by_name(name),
     };
     Step::If(truth.unwrap_or(NEVER))
 }
 
 /// A match that keeps a state of its own does something to each packet. Any other match only looks at it.
 fn by_name(name: &str) -> Step {
-    let cause = match name {
+    Step::Effect(match name {
         "limit" | "hashlimit" | "rateest" => Cause::Limit,
         "quota" | "quota2" => Cause::Quota,
         "connlimit" => Cause::ConnectionLimit,
@@ -61,14 +106,13 @@ fn by_name(name: &str) -> Step {
         "rt" | "frag" | "hbh" | "dst" | "mh" => return Step::If(Truth::No),
         // These change nothing of a packet or of a state. What ipsets hold is not known.
         "ah" | "bpf" | "cgroup" | "cluster" | "connlabel" | "cpu" | "dccp" | "devgroup"
-        | "dscp" | "ecn" | "esp" | "eui64" | "helper" | "hl" | "icmp" | "icmp6" | "ipcomp"
-        | "ipv6header" | "length" | "mac" | "osf" | "owner" | "physdev" | "policy" | "realm"
-        | "sctp" | "set" | "socket" | "string" | "tcpmss" | "time" | "tos" | "ttl" | "u32" => {
+        | "dscp" | "ecn" | "esp" | "eui64" | "hl" | "icmp" | "icmp6" | "ipcomp" | "ipv6header"
+        | "length" | "mac" | "osf" | "owner" | "physdev" | "policy" | "realm" | "sctp" | "set"
+        | "socket" | "string" | "tcpmss" | "time" | "tos" | "ttl" | "u32" => {
             return Step::If(NEVER);
         }
-        _ => return Step::Effect(Cause::Unknown, Some(format!("match {name}"))),
-    };
-    Step::Effect(cause, None)
+        _ => Cause::Unknown,
+    })
 }
 
 /// What a target does. The verdicts are not among them.
@@ -94,20 +138,20 @@ pub(super) fn target(extension: &Extension) -> Step {
             return match (data.u16(0), data.u16(2)) {
                 // A helper, a timeout, events: for first packets.
                 (Some(0), Some(0)) => Step::Next,
-                (Some(flags), _) if flags & 1 != 0 => Step::Effect(Cause::Notrack, None),
-                _ => Step::Effect(Cause::ConnectionChange, None),
+                (Some(flags), _) if flags & 1 != 0 => Step::Effect(Cause::Notrack),
+                _ => Step::Effect(Cause::ConnectionChange),
             };
         }
-        name => return Step::Effect(Cause::Unknown, Some(format!("target {name}"))),
+        _ => Cause::Unknown,
     };
-    Step::Effect(cause, None)
+    Step::Effect(cause)
 }
 
 /// The fields of a structure.
 #[derive(Clone, Copy)]
 struct Fields<'d>(&'d [u8]);
 
-impl Fields<'_> {
+impl<'d> Fields<'d> {
     fn u8(self, at: usize) -> Option<u8> {
         self.0.get(at).copied()
     }
@@ -120,8 +164,8 @@ impl Fields<'_> {
         Some(u32::from_ne_bytes(*self.0.get(at..)?.first_chunk()?))
     }
 
-    fn bytes(self, at: usize, length: usize) -> Option<Vec<u8>> {
-        Some(self.0.get(at..at + length)?.to_vec())
+    fn bytes(self, at: usize, length: usize) -> Option<&'d [u8]> {
+        self.0.get(at..at + length)
     }
 }
 
@@ -134,30 +178,28 @@ fn state(mask: u64, view: &View<'_>) -> Truth {
         Tracked::Yes if mask & 2 != 0 => return Truth::Yes,
         Tracked::Yes => {}
     }
-    let translation = mask & (STATE_SNAT | STATE_DNAT);
-    match view.packet.flow {
-        _ if translation == 0 => Truth::No,
-        None => Truth::Maybe { asks: true },
-        Some(flow) => {
-            let back = flow.reply.inverted();
-            let source = (flow.original.source, flow.original.source_port)
-                != (back.source, back.source_port);
-            let destination = (flow.original.destination, flow.original.destination_port)
-                != (back.destination, back.destination_port);
-            Truth::of(
-                source && translation & STATE_SNAT != 0
-                    || destination && translation & STATE_DNAT != 0,
-            )
-        }
+    // `XT_CONNTRACK_STATE_SNAT` and `_DNAT` are bits of the status, two places further.
+    has_status((mask >> 2) as u32 & STATUS_TRANSLATED, view)
+}
+
+/// Whether the connection's status has any of these bits.
+fn has_status(mask: u32, view: &View<'_>) -> Truth {
+    let (value, known) = status(view.flow);
+    if value & known & mask != 0 {
+        Truth::Yes
+    } else if mask & !known == 0 {
+        Truth::No
+    } else {
+        Truth::Maybe { asks: view.asks() }
     }
 }
 
 /// `struct xt_conntrack_mtinfo1`, `2` and `3`, which differ behind the flags.
 fn conntrack(data: Fields<'_>, revision: u32, view: &View<'_>) -> Option<Truth> {
     let (flags, inverted) = (data.u16(146)?, data.u16(148)?);
-    let states = match revision {
-        1 => u16::from(data.u8(150)?),
-        _ => data.u16(150)?,
+    let (states, statuses) = match revision {
+        1 => (u16::from(data.u8(150)?), u16::from(data.u8(151)?)),
+        _ => (data.u16(150)?, data.u16(152)?),
     };
     let mut truth = Truth::Yes;
     if flags & 1 != 0 {
@@ -170,33 +212,50 @@ fn conntrack(data: Fields<'_>, revision: u32, view: &View<'_>) -> Option<Truth> 
         Tracked::Unknown => return Some(NEVER),
     }
     if flags & 1 << 12 != 0 {
-        let is_original = match view.packet.flow {
+        let is_original = match view.flow {
             Some(flow) => Truth::of(!flow.is_reply),
             None => Truth::Maybe { asks: true },
         };
         truth = truth.and(is_original.xor(inverted & 1 << 12 != 0));
     }
     if flags & 1 << 1 != 0 {
-        let is_its = data.u16(136)? == u16::from(view.packet.protocol.number());
+        let is_its = data.u16(136)? == u16::from(view.class.protocol.number());
         truth = truth.and(Truth::of(is_its).xor(inverted & 1 << 1 != 0));
     }
-    let flow = view.packet.flow;
-    let ends: [Option<IpAddr>; 4] = [
-        flow.map(|flow| flow.original.source),
-        flow.map(|flow| flow.original.destination),
-        flow.map(|flow| flow.reply.source),
-        flow.map(|flow| flow.reply.destination),
+    if flags & 1 << 6 != 0 {
+        let has_any = has_status(statuses.into(), view);
+        truth = truth.and(has_any.xor(inverted & 1 << 6 != 0));
+    }
+    let flow = view.flow;
+    let ends: [Option<(IpAddr, u16)>; 4] = [
+        flow.map(|flow| (flow.original.source, flow.original.source_port)),
+        flow.map(|flow| (flow.original.destination, flow.original.destination_port)),
+        flow.map(|flow| (flow.reply.source, flow.reply.source_port)),
+        flow.map(|flow| (flow.reply.destination, flow.reply.destination_port)),
     ];
     for (number, end) in ends.into_iter().enumerate() {
-        let flag = 4 << number;
-        if flags & flag != 0 {
+        let (of_address, of_port) = (1 << 2 << number, 1 << 8 << number);
+        if flags & of_address != 0 {
+            let end = end.map(|end| end.0);
             let is_its = address(data, number * 32, number * 32 + 16, end, view)?;
-            truth = truth.and(is_its.xor(inverted & flag != 0));
+            truth = truth.and(is_its.xor(inverted & of_address != 0));
+        }
+        if flags & of_port != 0 {
+            let first = data.u16(138 + 2 * number)?;
+            // Ranges are in the machine's order, since revision 3; a single port is in the network's.
+            let range = match revision {
+                3 => first..=data.u16(154 + 2 * number)?,
+                _ => u16::from_be(first)..=u16::from_be(first),
+            };
+            let is_its = match end {
+                Some((_, port)) => Truth::of(range.contains(&port)),
+                None => Truth::Maybe { asks: view.asks() },
+            };
+            truth = truth.and(is_its.xor(inverted & of_port != 0));
         }
     }
-    // Status, expiry and ports stay unknown.
-    let rest = flags & (1 << 6 | 1 << 7 | 0x0f << 8);
-    Some(if rest == 0 { truth } else { truth.and(NEVER) })
+    // When it ends is not known.
+    Some(if flags & 1 << 7 == 0 { truth } else { truth.and(NEVER) })
 }
 
 /// Whether an address, under a mask, is the one in the structure.
@@ -207,40 +266,44 @@ fn address(
     end: Option<IpAddr>,
     view: &View<'_>,
 ) -> Option<Truth> {
-    let width = view.address_bits(false).len();
+    let width = view.address(false)?.len();
     let (wanted, mask) = (data.bytes(at, width)?, data.bytes(mask, width)?);
-    let bits = Bits::or_asked(end.map(octets).as_deref(), width, view.asks());
-    Some(bits.mask_xor(&mask, &vec![0; width]).equal(&wanted))
+    let mut bits = Bits::UNKNOWN;
+    match end {
+        Some(end) => bits.set(0, Octets::of(end).as_ref()),
+        None => bits.forget(0, width, view.asks()),
+    }
+    Some(bits.part(0, width)?.equal_masked(mask, wanted))
 }
 
 /// `struct xt_tcp`.
 fn tcp(data: Fields<'_>, view: &View<'_>) -> Option<Truth> {
-    if view.packet.protocol != Protocol::Tcp {
+    if view.class.protocol != Protocol::Tcp {
         return None;
     }
     let inverted = data.u8(11)?;
-    let source = ports(data, 0, &view.port(false))?.xor(inverted & 1 != 0);
-    let destination = ports(data, 4, &view.port(true))?.xor(inverted & 2 != 0);
+    let source = ports(data, 0, view.port(false))?.xor(inverted & 1 != 0);
+    let destination = ports(data, 4, view.port(true))?.xor(inverted & 2 != 0);
     let (mask, wanted) = (data.u8(9)?, data.u8(10)?);
-    let flags = view.transport(13, 1)?.mask_xor(&[mask], &[0]).equal(&[wanted]);
+    let flags = view.transport(13, 1)?.equal_masked(&[mask], &[wanted]);
     let option = if data.u8(8)? == 0 { Truth::Yes } else { NEVER };
     Some(source.and(destination).and(flags.xor(inverted & 4 != 0)).and(option))
 }
 
 /// `struct xt_udp`.
 fn udp(data: Fields<'_>, view: &View<'_>) -> Option<Truth> {
-    if view.packet.protocol != Protocol::Udp {
+    if view.class.protocol != Protocol::Udp {
         return None;
     }
     let inverted = data.u8(8)?;
-    let source = ports(data, 0, &view.port(false))?.xor(inverted & 1 != 0);
-    Some(source.and(ports(data, 4, &view.port(true))?.xor(inverted & 2 != 0)))
+    let source = ports(data, 0, view.port(false))?.xor(inverted & 1 != 0);
+    Some(source.and(ports(data, 4, view.port(true))?.xor(inverted & 2 != 0)))
 }
 
 /// Whether a port lies between the two of a structure.
-fn ports(data: Fields<'_>, at: usize, port: &Bits) -> Option<Truth> {
+fn ports(data: Fields<'_>, at: usize, port: Option<Part<'_>>) -> Option<Truth> {
     let (first, last) = (data.u16(at)?, data.u16(at + 2)?);
-    Some(port.between(&first.to_be_bytes(), &last.to_be_bytes()))
+    Some(port?.between(&first.to_be_bytes(), &last.to_be_bytes()))
 }
 
 /// `struct xt_multiport_v1`.
@@ -260,7 +323,7 @@ fn multiport(data: Fields<'_>, view: &View<'_>) -> Option<Truth> {
         let is_range = data.u8(32 + at)? != 0;
         let last = if is_range { data.u16(2 + 2 * (at + 1))? } else { first };
         for &side in sides {
-            truth = truth.or(view.port(side).between(&first.to_be_bytes(), &last.to_be_bytes()));
+            truth = truth.or(view.port(side)?.between(&first.to_be_bytes(), &last.to_be_bytes()));
         }
         at += 1 + usize::from(is_range);
     }
@@ -273,10 +336,10 @@ fn iprange(data: Fields<'_>, view: &View<'_>) -> Option<Truth> {
     let mut truth = Truth::Yes;
     for (number, is_destination) in [false, true].into_iter().enumerate() {
         if flags & 1 << number != 0 {
-            let bits = view.address_bits(is_destination);
+            let bits = view.address(is_destination)?;
             let (low, high) =
                 (data.bytes(number * 32, bits.len())?, data.bytes(number * 32 + 16, bits.len())?);
-            truth = truth.and(bits.between(&low, &high).xor(flags & 0x10 << number != 0));
+            truth = truth.and(bits.between(low, high).xor(flags & 0x10 << number != 0));
         }
     }
     Some(truth)
@@ -290,7 +353,7 @@ fn address_type(data: Fields<'_>, inverted: [bool; 2], view: &View<'_>) -> Optio
         truth = truth.and(NEVER);
     }
     if destination != 0 {
-        let is_its = match view.is_routed && view.address_bits(false).len() == 4 {
+        let is_its = match view.is_routed && view.class.family == Family::V4 {
             true => Truth::of(destination & 1 << RTN_UNICAST != 0),
             false => Truth::Maybe { asks: view.asks() },
         };
@@ -310,7 +373,4 @@ fn mark(data: Fields<'_>, mark: Option<u32>, asks: bool) -> Option<Truth> {
 
 /// No flow would tell.
 const NEVER: Truth = Truth::Maybe { asks: false };
-/// `XT_CONNTRACK_STATE_SNAT`, `_DNAT`: behind the 5 states of `enum ip_conntrack_info`.
-const STATE_SNAT: u64 = 1 << 6;
-const STATE_DNAT: u64 = 1 << 7;
 const RTN_UNICAST: u32 = 1;

@@ -1,38 +1,41 @@
 //! The firewall: what the rules of the kernel would do to the packets of an established connection.
 //!
-//! [`Firewall::may`] walks every base chain that a routed packet passes, in nftables and in legacy tables, and says
-//! whether each accepts all packets of a class without doing anything else: by ports, family and protocol alone, or
-//! for one flow. What is not known is never a yes. Nothing is written to the kernel, and nothing is remembered: the
-//! firewall is what it was when it was read.
+//! [`Firewall::class`] walks every base chain that a routed packet passes, in nftables and in legacy tables, and says
+//! whether each accepts all packets of a class without doing anything else: by ports, family and protocol alone. Where
+//! that decides nothing, [`Class::allows`] says it of one flow, by the rules that are left. What is not known is never a
+//! yes. Nothing is written to the kernel, and the firewall is what it was when it was read.
 //!
-//! | File           | Holds                                                                          |
-//! |----------------|--------------------------------------------------------------------------------|
-//! | `packet.rs`    | the question: a class of packets, and what is known of their bytes at each hook |
-//! | `bits.rs`      | values with some known bits, and conditions that hold, do not, or may   |
-//! | `evaluate.rs`  | the expressions of nftables                                                    |
-//! | `extension.rs` | the matches and targets of iptables                                            |
-//! | `lookup.rs`    | sets and maps                                                                  |
-//! | `walk.rs`      | chains, jumps, verdicts                                                        |
-//! | `obstacle.rs`  | the answer: what is in the way, and what would free it                         |
-//! | `text.rs`      | a rule's text                                                                  |
+//! | File            | Holds                                                                          |
+//! |-----------------|--------------------------------------------------------------------------------|
+//! | `packet.rs`     | the question: a class of packets, and what is known of their bytes at each hook |
+//! | `class.rs`      | what is decided for all flows of a class, and the question about one            |
+//! | `rules.rs`      | the rules, with all names looked up                                             |
+//! | `bits.rs`       | values with some known bits, and conditions that hold, do not, or may           |
+//! | `evaluate.rs`   | the expressions of nftables                                                     |
+//! | `connection.rs` | what is known of the connection                                                 |
+//! | `extension.rs`  | the matches and targets of iptables                                             |
+//! | `lookup.rs`     | sets and maps                                                                   |
+//! | `walk.rs`       | chains, jumps, verdicts                                                         |
+//! | `obstacle.rs`   | the answer: what is in the way, and what would free it                          |
+//! | `text.rs`       | a rule's text                                                                   |
 //!
 //! Chains of type `nat` see no packet of an established connection; bridges' chains see frames before a bridge's own
 //! port receives them, or after it sent them, so neither is in the way.
 //!
 //! ```no_run
-//! use manylane_accelerate::firewall::{Answer, Firewall, Options, Packet, Port, Protocol};
+//! use manylane_accelerate::firewall::{Answer, ClassKey, Firewall, Options, Port, Protocol};
 //! use manylane_io::netlink::kernel::Family;
 //!
 //! let firewall = Firewall::read()?;
-//! let packet = Packet {
+//! let key = ClassKey {
 //!     ingress: Port { name: "lan".into(), index: 2 },
 //!     egress: Port { name: "wan".into(), index: 3 },
 //!     family: Family::V4,
 //!     protocol: Protocol::Tcp,
 //!     mark: Some(0),
-//!     flow: None,
 //! };
-//! match firewall.may(&packet, Options::default()) {
+//! let class = firewall.class(&key, Options::default());
+//! match class.answer() {
 //!     Answer::Yes(_) => println!("each chain accepts such packets"),
 //!     Answer::No(obstacle) => println!("in the way: {obstacle}"),
 //!     Answer::AskPerFlow(obstacle) => println!("a flow's addresses and ports decide: {obstacle}"),
@@ -41,29 +44,33 @@
 //! ```
 
 mod bits;
+mod class;
+mod connection;
 mod evaluate;
 mod extension;
 mod lookup;
 mod obstacle;
 mod packet;
+mod rules;
 #[cfg(test)]
 mod tests;
 mod text;
 mod walk;
 
 use std::io;
+use std::sync::Arc;
 
 use manylane_io::iptables;
 use manylane_io::netlink::NetlinkError;
 use manylane_io::netlink::kernel::Family;
-use manylane_io::netlink::nftables::ruleset::{RuleTable, Ruleset, ruleset};
-use manylane_io::netlink::nftables::{Base, Hook, TableFamily};
+use manylane_io::netlink::nftables::ruleset::{Ruleset, ruleset};
+use manylane_io::netlink::nftables::{Hook, TableFamily};
 
+pub use class::Class;
 pub use obstacle::{Cause, Obstacle, Place, Provisos};
-pub use packet::{Flow, Packet, Port, Protocol, Tuple};
+pub use packet::{ClassKey, Flow, Packet, Port, Protocol, Tuple};
 
-use packet::View;
-use walk::Walk;
+use rules::Rules;
 
 /// What to be strict about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,10 +91,10 @@ pub enum Answer {
     AskPerFlow(Obstacle),
 }
 
-/// The rules of a network namespace.
+/// The rules of a network namespace. A clone is cheap, and threads may share it.
 #[derive(Clone, Debug, Default)]
 pub struct Firewall {
-    tables: Vec<RuleTable>,
+    rules: Arc<Rules>,
 }
 
 /// The rules could not be read.
@@ -111,57 +118,48 @@ impl Firewall {
 
     /// Of rules that are already read.
     pub fn of(rules: Ruleset) -> Firewall {
-        Firewall { tables: rules.tables }
+        Firewall { rules: Arc::new(Rules::of(rules)) }
     }
 
-    /// What the rules would do to these packets.
+    /// A class of packets, with what the rules do to all of its flows.
+    pub fn class(&self, key: &ClassKey, options: Options) -> Class {
+        Class::new(self.rules.clone(), self.base_chains(key), key.clone(), options)
+    }
+
+    /// What the rules do to these packets, for one question: a caller with many keeps the [class](Firewall::class).
     pub fn may(&self, packet: &Packet, options: Options) -> Answer {
-        let mut provisos = Provisos::default();
-        let mut budget = BUDGET;
-        let mut asks = None;
-        for (table, chain, base) in self.base_chains(packet) {
-            let view = View::at(packet, base);
-            let mut walk = Walk::new(table, view, options, &mut provisos, &mut budget);
-            match walk.base(chain, base.drops) {
-                Some((false, obstacle)) => return Answer::No(obstacle),
-                Some((true, obstacle)) => asks = asks.or(Some(obstacle)),
-                None => {}
-            }
-        }
-        match asks {
-            Some(obstacle) => Answer::AskPerFlow(obstacle),
-            None => Answer::Yes(provisos),
-        }
+        let class = self.class(&packet.class(), options);
+        packet.flow.as_ref().map_or_else(|| class.answer(), |flow| class.may(flow))
     }
 
-    /// The base chains that the packets pass.
-    fn base_chains<'f>(
-        &'f self,
-        packet: &'f Packet,
-    ) -> impl Iterator<
-        Item = (&'f RuleTable, &'f manylane_io::netlink::nftables::ruleset::RuleChain, &'f Base),
-    > {
-        let tables = self.tables.iter().filter(|table| !table.is_dormant);
-        let chains = tables.flat_map(|table| table.chains.iter().map(move |chain| (table, chain)));
-        chains.filter_map(move |(table, chain)| {
-            let base = chain.base.as_ref()?;
-            let is_seen = match (table.family, base.hook) {
+    /// The base chains that the packets pass: table and chain.
+    fn base_chains<'f>(&'f self, key: &'f ClassKey) -> impl Iterator<Item = (usize, usize)> {
+        let tables = self.rules.tables.iter().enumerate();
+        let tables = tables.filter(|(_, table)| !table.read.is_dormant);
+        let chains = tables.flat_map(|(number, table)| {
+            table
+                .read
+                .chains
+                .iter()
+                .enumerate()
+                .map(move |(chain, read)| (number, table, chain, read))
+        });
+        chains.filter_map(move |(number, table, chain, read)| {
+            let base = read.base.as_ref()?;
+            let is_seen = match (table.read.family, base.hook) {
                 (TableFamily::Inet | TableFamily::Netdev, Hook::Ingress) => {
-                    base.is_at(&packet.ingress.name)
+                    base.is_at(&key.ingress.name)
                 }
-                (TableFamily::Netdev, Hook::Egress) => base.is_at(&packet.egress.name),
+                (TableFamily::Netdev, Hook::Egress) => base.is_at(&key.egress.name),
                 (family, Hook::Prerouting | Hook::Forward | Hook::Postrouting) => match family {
                     TableFamily::Inet => true,
-                    TableFamily::Ip => packet.family == Family::V4,
-                    TableFamily::Ip6 => packet.family == Family::V6,
+                    TableFamily::Ip => key.family == Family::V4,
+                    TableFamily::Ip6 => key.family == Family::V6,
                     TableFamily::Netdev | TableFamily::Bridge | TableFamily::Arp => false,
                 },
                 _ => false,
             };
-            (is_seen && base.kind != "nat").then_some((table, chain, base))
+            (is_seen && base.kind != "nat").then_some((number, chain))
         })
     }
 }
-
-/// Expressions and elements of sets that one question may look at: some tenths of a second.
-const BUDGET: u64 = 10_000_000;

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 /// What a rule does, or may do, that has to be done by the kernel.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// The rule drops the packet.
@@ -154,7 +154,7 @@ pub struct Obstacle {
     pub place: Place,
     /// What it does.
     pub cause: Cause,
-    /// The part of the rule that manylane does not know, where that is the cause.
+    /// The part of the rule that manylane does not know, where that is the cause, or where the rule depends on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
     /// The smallest change that frees established connections and takes no protection away.

@@ -1,16 +1,12 @@
 //! The way of a class of packets through the chains of a table.
 
-use std::collections::BTreeMap;
-
-use manylane_io::netlink::nftables::expression::Verdict;
-use manylane_io::netlink::nftables::ruleset::{Rule, RuleChain, RuleTable};
-
 use super::Options;
 use super::bits::Truth;
 use super::evaluate::{Registers, Step, evaluate};
-use super::obstacle::{Cause, Obstacle, Place, Provisos};
+use super::lookup::Found;
+use super::obstacle::Cause;
 use super::packet::View;
-use super::text;
+use super::rules::{Block, Decision, Resolved, Rules, Spot, Table};
 
 /// Whether packets reach a point, and if so, whether a flow's own facts decide that: `Some(false)` means that packets
 /// of every flow may.
@@ -28,30 +24,34 @@ fn behind(asks: bool, reach: Reach) -> Reach {
 }
 
 /// What becomes of packets in a chain.
-#[derive(Clone, Default)]
+#[derive(Clone, Copy, Default)]
 struct Outcome {
     accepts: Reach,
     /// Past the end of the chain, or back by `return`.
     falls: Reach,
     /// The first obstacle that flows of all kinds meet, or else the first that some meet.
-    obstacle: Option<(bool, Obstacle)>,
+    obstacle: Option<(bool, Block)>,
+    /// A rule did more than to let packets pass to the next one.
+    matters: bool,
 }
 
 impl Outcome {
-    fn meet(&mut self, asks: bool, obstacle: Obstacle) {
+    fn meet(&mut self, asks: bool, block: Block) {
+        self.matters = true;
         match &self.obstacle {
             Some((true, _)) if !asks => {}
             Some(_) => return,
             None => {}
         }
-        self.obstacle = Some((asks, obstacle));
+        self.obstacle = Some((asks, block));
     }
 
     /// What a chain that is jumped to adds, but for the way back.
     fn add(&mut self, asks: bool, other: &Outcome) {
         self.accepts = join(self.accepts, behind(asks, other.accepts));
-        if let Some((further, obstacle)) = &other.obstacle {
-            self.meet(asks || *further, obstacle.clone());
+        self.matters |= !other.only_falls();
+        if let Some((further, block)) = other.obstacle {
+            self.meet(asks || further, block);
         }
     }
 
@@ -60,113 +60,183 @@ impl Outcome {
     }
 }
 
+/// The rules of a table's chains that matter to the flows of a class, by the number of the chain: of the other rules it is
+/// known that they let all packets of the class pass to the next rule.
+pub(super) type Live = Box<[Option<Box<[u32]>>]>;
+
+/// What is noted of a question about a class.
+#[derive(Default)]
+pub(super) struct Notes {
+    /// Rules that count.
+    pub(super) counters: Vec<Spot>,
+    /// Rules that check the reverse path.
+    pub(super) reverse_path: Vec<Spot>,
+    /// Sets that were looked up in: their table and number.
+    pub(super) sets: Vec<(usize, usize)>,
+    pub(super) live: Vec<Option<Box<[u32]>>>,
+}
+
 /// A walk through the chains of one table at one hook.
 pub(super) struct Walk<'w> {
-    table: &'w RuleTable,
+    number: usize,
+    table: &'w Table,
     view: View<'w>,
     options: Options,
-    /// What has been found out about chains: it does not depend on the caller.
-    known: BTreeMap<&'w str, Outcome>,
-    provisos: &'w mut Provisos,
+    /// What has been found out about chains that several rules lead to: it does not depend on the caller. Empty as long as
+    /// none was met.
+    known: Vec<Option<Outcome>>,
+    live: Option<&'w Live>,
+    notes: Option<&'w mut Notes>,
     /// Expressions that may still be evaluated.
     budget: &'w mut u64,
 }
 
 impl<'w> Walk<'w> {
-    pub(super) fn new(
-        table: &'w RuleTable,
+    /// A walk for a question about a class, of which notes are taken.
+    pub(super) fn of_class(
+        rules: &'w Rules,
+        table: usize,
         view: View<'w>,
         options: Options,
-        provisos: &'w mut Provisos,
+        notes: &'w mut Notes,
         budget: &'w mut u64,
     ) -> Walk<'w> {
-        Walk { table, view, options, known: BTreeMap::new(), provisos, budget }
+        let chains = rules.tables[table].chains.len();
+        notes.live = (0..chains).map(|_| None).collect();
+        Walk { notes: Some(notes), ..Walk::new(rules, table, view, options, budget) }
+    }
+
+    /// A walk for one flow, past the rules that matter to its class.
+    pub(super) fn of_flow(
+        rules: &'w Rules,
+        table: usize,
+        view: View<'w>,
+        options: Options,
+        live: &'w Live,
+        budget: &'w mut u64,
+    ) -> Walk<'w> {
+        Walk { live: Some(live), ..Walk::new(rules, table, view, options, budget) }
+    }
+
+    fn new(
+        rules: &'w Rules,
+        number: usize,
+        view: View<'w>,
+        options: Options,
+        budget: &'w mut u64,
+    ) -> Walk<'w> {
+        let table = &rules.tables[number];
+        Walk { number, table, view, options, known: Vec::new(), live: None, notes: None, budget }
     }
 
     /// What is in the way in a base chain: whether a flow's own facts decide it, and what it is.
-    pub(super) fn base(&mut self, chain: &'w RuleChain, drops: bool) -> Option<(bool, Obstacle)> {
-        let mut outcome = self.chain(&chain.name, 0);
+    pub(super) fn base(&mut self, chain: usize, drops: bool) -> Option<(bool, Block)> {
+        let mut outcome = self.chain(chain, 0);
         if let (true, Some(asks)) = (drops, outcome.falls) {
-            let place = self.place(chain, None);
-            outcome.meet(asks, obstacle(place, Cause::Policy, None));
+            outcome.meet(asks, self.block(chain, None, 0, Cause::Policy));
         }
         outcome.obstacle
     }
 
-    fn chain(&mut self, name: &str, depth: usize) -> Outcome {
-        if let Some(known) = self.known.get(name) {
-            return known.clone();
-        }
+    fn chain(&mut self, number: usize, depth: usize) -> Outcome {
         let table = self.table;
+        let chain = &table.chains[number];
+        if chain.is_shared {
+            self.known.resize(table.chains.len(), None);
+            if let Some(known) = self.known[number] {
+                return known;
+            }
+        }
         let mut outcome = Outcome::default();
-        let Some(chain) = table.chains.iter().find(|chain| chain.name == name) else {
-            let place = self.nowhere(name);
-            outcome.meet(false, obstacle(place, Cause::Unknown, Some("no such chain".into())));
-            return outcome;
-        };
         if depth > DEPTH_MAX {
-            outcome.meet(false, obstacle(self.place(chain, None), Cause::TooMany, None));
+            outcome.meet(false, self.block(number, None, 0, Cause::TooMany));
             return outcome;
         }
-        let mut reach = Some(false);
-        for rule in &chain.rules {
-            let Some(asks) = reach else { break };
-            reach = self.rule(chain, rule, asks, depth, &mut outcome);
-        }
+        let reach = match self.live.and_then(|live| live[number].as_ref()) {
+            Some(live) => {
+                let rules = live.iter().map(|&rule| rule as usize);
+                self.rules(number, rules, depth, &mut outcome)
+            }
+            None => self.rules(number, 0..chain.rules.len(), depth, &mut outcome),
+        };
         outcome.falls = join(outcome.falls, reach);
-        self.known.insert(&chain.name, outcome.clone());
+        if chain.is_shared {
+            self.known[number] = Some(outcome);
+        }
         outcome
     }
 
-    /// Which packets reach the rule behind this one, of those that reach this one.
-    fn rule(
+    /// Which packets reach the end of a chain.
+    fn rules(
         &mut self,
-        chain: &'w RuleChain,
-        rule: &'w Rule,
-        asks: bool,
+        chain: usize,
+        rules: impl Iterator<Item = usize>,
         depth: usize,
         outcome: &mut Outcome,
     ) -> Reach {
+        let mut reach = Some(false);
+        let mut live = Vec::new();
+        for rule in rules {
+            let Some(asks) = reach else { break };
+            let mattered = std::mem::take(&mut outcome.matters);
+            reach = self.rule(&At { chain, rule, asks, here: asks, depth }, outcome);
+            if outcome.matters && self.notes.is_some() {
+                live.push(rule as u32);
+            }
+            outcome.matters |= mattered;
+        }
+        if let Some(notes) = &mut self.notes {
+            notes.live[chain] = Some(live.into());
+        }
+        reach
+    }
+
+    /// Which packets reach the rule behind this one, of those that reach this one.
+    fn rule(&mut self, at: &At, outcome: &mut Outcome) -> Reach {
+        let At { chain, rule, asks, .. } = *at;
+        let expressions = &self.table.read.chains[chain].rules[rule].expressions;
+        let resolved = &self.table.chains[chain].rules[rule];
         let mut registers = Registers::new();
         let mut here = asks;
         // Those that the rule does not match.
         let mut next = None;
-        for expression in &rule.expressions {
-            if !self.spend(expression) {
-                outcome.meet(false, self.obstacle(chain, rule, Cause::TooMany, None));
+        for (number, (expression, resolved)) in expressions.iter().zip(resolved).enumerate() {
+            let step = self.budget.checked_sub(1).and_then(|left| {
+                *self.budget = left;
+                evaluate(expression, *resolved, &mut registers, self.table, &self.view, self.budget)
+            });
+            let Some(step) = step else {
+                outcome.meet(false, self.block(chain, Some(rule), number, Cause::TooMany));
                 return None;
+            };
+            if let Some(notes) = &mut self.notes {
+                notes.take(*resolved, step, self.number, (chain, rule));
             }
-            match evaluate(expression, &mut registers, self.table, &self.view) {
-                Step::Next | Step::If(Truth::Yes) => {}
+            match step {
+                Step::Next | Step::ReversePath | Step::If(Truth::Yes) => {}
                 Step::If(Truth::No) => return join(next, Some(here)),
                 Step::If(Truth::Maybe { asks: further }) => {
                     here |= further;
                     next = join(next, Some(here));
                 }
+                Step::Count if !self.options.exact_counters => {}
                 Step::Count => {
-                    if self.options.exact_counters {
-                        outcome.meet(here, self.obstacle(chain, rule, Cause::Counter, None));
-                        return next;
-                    }
-                    let place = self.place(chain, Some(rule));
-                    note(&mut self.provisos.counters, place);
-                }
-                Step::ReversePath => {
-                    let place = self.place(chain, Some(rule));
-                    note(&mut self.provisos.reverse_path, place);
-                }
-                Step::Effect(cause, unknown) => {
-                    outcome.meet(here, self.obstacle(chain, rule, cause, unknown));
+                    outcome.meet(here, self.block(chain, Some(rule), number, Cause::Counter));
                     return next;
                 }
-                Step::Verdicts(verdicts, is_there) => {
-                    return self.verdicts(
-                        &At { chain, rule, asks, here, depth },
-                        verdicts,
-                        is_there,
-                        next,
-                        outcome,
-                    );
+                Step::Effect(cause) => {
+                    outcome.meet(here, self.block(chain, Some(rule), number, cause));
+                    return next;
+                }
+                Step::Decided(decision) => {
+                    let at = At { here, ..*at };
+                    let (goes_on, ends) = self.decide(&at, number, decision, here, outcome);
+                    // Where nothing ends, all packets reach the next rule.
+                    return if ends { join(next, goes_on) } else { Some(asks) };
+                }
+                Step::Map { set, from } => {
+                    let at = At { here, ..*at };
+                    return self.map(&at, number, set, from, (&registers, next), outcome);
                 }
             }
         }
@@ -174,27 +244,51 @@ impl<'w> Walk<'w> {
         Some(asks)
     }
 
-    fn verdicts(
+    /// A verdict map: the verdicts of the elements that the key may be.
+    fn map(
         &mut self,
-        at: &At<'w>,
-        verdicts: Vec<(Truth, Verdict)>,
-        is_there: Truth,
-        mut next: Reach,
+        at: &At,
+        expression: usize,
+        set: usize,
+        from: usize,
+        (registers, mut next): (&Registers, Reach),
         outcome: &mut Outcome,
     ) -> Reach {
+        let (read, elements) = (&self.table.read.sets[set], &self.table.sets[set]);
+        let key = registers.read(from, read.key_bytes);
+        let spot = Spot { table: self.number, chain: at.chain, rule: Some(at.rule) };
+        let block = |cause| Block { spot, expression, cause };
+        let Some(found) = elements.find(read, key, self.budget) else {
+            outcome.meet(false, block(Cause::TooMany));
+            return None;
+        };
+        let one;
+        let (list, is_there) = match &found {
+            Found::Known(None) => (&[][..], Truth::No),
+            Found::Known(Some(element)) => {
+                one = [(*element, Truth::Yes)];
+                (&one[..], Truth::Yes)
+            }
+            Found::Some { elements, is_there } => (&elements[..], *is_there),
+        };
+        if let Some(cause) = list.iter().find_map(|(element, _)| elements.effect(*element)) {
+            outcome.meet(at.here, block(cause));
+            return next;
+        }
         let mut ends = false;
         match is_there {
             Truth::Yes => {}
             Truth::No => next = join(next, Some(at.here)),
             Truth::Maybe { asks } => next = join(next, Some(at.here | asks)),
         }
-        for (truth, verdict) in verdicts {
+        for &(element, truth) in list {
             let here = match truth {
                 Truth::No => continue,
                 Truth::Yes => at.here,
                 Truth::Maybe { asks } => at.here | asks,
             };
-            let (goes_on, has_ended) = self.verdict(at, verdict, here, outcome);
+            let decision = elements.decision(element);
+            let (goes_on, has_ended) = self.decide(at, expression, decision, here, outcome);
             next = join(next, goes_on);
             ends |= has_ended;
         }
@@ -203,96 +297,79 @@ impl<'w> Walk<'w> {
     }
 
     /// Which packets reach what is behind the rule, and whether any does not.
-    fn verdict(
+    fn decide(
         &mut self,
-        at: &At<'w>,
-        verdict: Verdict,
+        at: &At,
+        expression: usize,
+        decision: Decision,
         here: bool,
         outcome: &mut Outcome,
     ) -> (Reach, bool) {
-        let cause = match verdict {
-            Verdict::Accept => {
+        let cause = match decision {
+            Decision::Continue => return (Some(here), false),
+            Decision::Accept => {
+                outcome.matters = true;
                 outcome.accepts = join(outcome.accepts, Some(here));
                 return (None, true);
             }
-            Verdict::Continue | Verdict::Break => return (Some(here), false),
-            Verdict::Return => {
+            Decision::Return => {
+                outcome.matters = true;
                 outcome.falls = join(outcome.falls, Some(here));
                 return (None, true);
             }
-            Verdict::Jump(name) => {
-                let inside = self.chain(&name, at.depth + 1);
+            Decision::Jump(Some(chain)) => {
+                let inside = self.chain(chain, at.depth + 1);
                 outcome.add(here, &inside);
                 return (behind(here, inside.falls), !inside.only_falls());
             }
-            Verdict::Goto(name) => {
-                let inside = self.chain(&name, at.depth + 1);
+            Decision::Goto(Some(chain)) => {
+                let inside = self.chain(chain, at.depth + 1);
+                outcome.matters = true;
                 outcome.add(here, &inside);
                 outcome.falls = join(outcome.falls, behind(here, inside.falls));
                 return (None, true);
             }
-            Verdict::Drop => Cause::Drop,
-            Verdict::Queue => Cause::Queue,
-            Verdict::Other(_) => Cause::Unknown,
+            Decision::Drop => Cause::Drop,
+            Decision::Queue => Cause::Queue,
+            Decision::Jump(None) | Decision::Goto(None) | Decision::Other => Cause::Unknown,
         };
-        outcome.meet(here, self.obstacle(at.chain, at.rule, cause, None));
+        outcome.meet(here, self.block(at.chain, Some(at.rule), expression, cause));
         (None, true)
     }
 
-    /// False when the budget is used up.
-    fn spend(
+    fn block(&self, chain: usize, rule: Option<usize>, expression: usize, cause: Cause) -> Block {
+        Block { spot: Spot { table: self.number, chain, rule }, expression, cause }
+    }
+}
+
+impl Notes {
+    /// Notes what a rule does or reads.
+    fn take(
         &mut self,
-        expression: &manylane_io::netlink::nftables::expression::Expression,
-    ) -> bool {
-        use manylane_io::netlink::nftables::expression::Expression;
-        let elements = match expression {
-            Expression::Lookup { set, .. } => {
-                let set = self.table.sets.iter().find(|one| one.name == *set);
-                set.map_or(0, |set| set.elements.len())
-            }
-            _ => 0,
-        };
-        let cost = 1 + elements as u64;
-        let is_left = *self.budget >= cost;
-        *self.budget = self.budget.saturating_sub(cost);
-        is_left
-    }
-
-    fn obstacle(
-        &self,
-        chain: &RuleChain,
-        rule: &Rule,
-        cause: Cause,
-        unknown: Option<String>,
-    ) -> Obstacle {
-        obstacle(self.place(chain, Some(rule)), cause, unknown)
-    }
-
-    fn place(&self, chain: &RuleChain, rule: Option<&Rule>) -> Place {
-        let mut place = self.nowhere(&chain.name);
-        if let Some(rule) = rule {
-            place.handle = Some(rule.handle);
-            place.rule = text::rule(rule, self.table);
+        resolved: Resolved,
+        step: Step,
+        table: usize,
+        (chain, rule): (usize, usize),
+    ) {
+        let spot = Spot { table, chain, rule: Some(rule) };
+        match step {
+            Step::Count => note(&mut self.counters, spot),
+            Step::ReversePath => note(&mut self.reverse_path, spot),
+            _ => {}
         }
-        place
-    }
-
-    fn nowhere(&self, chain: &str) -> Place {
-        Place {
-            is_legacy: self.table.is_legacy,
-            family: self.table.family.name().into(),
-            table: self.table.name.clone(),
-            chain: chain.into(),
-            handle: None,
-            rule: String::new(),
+        if let Resolved::Set(set) = resolved
+            && !self.sets.contains(&(table, set))
+        {
+            self.sets.push((table, set));
         }
     }
 }
 
-/// A rule, and which packets its verdict concerns.
-struct At<'w> {
-    chain: &'w RuleChain,
-    rule: &'w Rule,
+/// A rule, and which packets it concerns.
+#[derive(Clone, Copy)]
+struct At {
+    chain: usize,
+    rule: usize,
     /// Of those that reach the rule.
     asks: bool,
     /// Of those that it matches.
@@ -300,18 +377,13 @@ struct At<'w> {
     depth: usize,
 }
 
-fn obstacle(place: Place, cause: Cause, unknown: Option<String>) -> Obstacle {
-    let cure = cause.cure().map(str::to_owned);
-    Obstacle { place, cause, unknown, cure }
-}
-
 /// Each rule once, and not more than a reader may want.
-fn note(places: &mut Vec<Place>, place: Place) {
-    if places.len() < PROVISOS_MAX && !places.contains(&place) {
-        places.push(place);
+fn note(spots: &mut Vec<Spot>, spot: Spot) {
+    if spots.len() < NOTES_MAX && !spots.contains(&spot) {
+        spots.push(spot);
     }
 }
 
 /// The kernel refuses deeper jumps (`NFT_JUMP_STACK_SIZE`); iptables has no such bound.
 const DEPTH_MAX: usize = 64;
-const PROVISOS_MAX: usize = 64;
+const NOTES_MAX: usize = 64;

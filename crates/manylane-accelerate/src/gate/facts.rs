@@ -3,7 +3,7 @@
 use manylane_io::iptables::Legacy;
 use manylane_io::netlink::XdpFeatures;
 use manylane_io::netlink::kernel::{Family, Link, Netconf};
-use manylane_io::netlink::nftables::Chain;
+use manylane_io::netlink::nftables::{Chain, FlowTable};
 use manylane_io::netlink::traffic::{Filter, Qdisc};
 use manylane_io::netlink::xfrm::Policies;
 
@@ -81,6 +81,8 @@ pub struct Facts {
     pub unknown: Vec<String>,
     /// The chains of nftables.
     pub chains: Vec<Chain>,
+    /// The flow tables of nftables.
+    pub flow_tables: Vec<FlowTable>,
     /// The chains of legacy iptables.
     pub legacy: Legacy,
     /// IPsec.

@@ -5,22 +5,32 @@ use manylane_io::netlink::traffic::{Filter, Place, Qdisc};
 
 use super::cure::Cure;
 use super::facts::{Facts, Offloads};
-use super::reason::{About, Bypass, Concerns, Reason, Standing, Tier};
+use super::netfilter::Met;
+use super::reason::{About, Concerns, Reason, Standing, Tier};
+use super::terms::{Stateful, Terms};
 use super::{driver, netfilter};
 
+/// The families whose packets may be forwarded by connection only.
+pub fn stateful(facts: &Facts, terms: Terms) -> Stateful {
+    netfilter::in_namespace(facts, terms).stateful
+}
+
 /// Judges an interface.
-pub fn judge(facts: &Facts, link: &Link, bypass: Bypass) -> Standing {
-    let mut found = everywhere(facts);
+pub fn judge(facts: &Facts, link: &Link, terms: Terms) -> Standing {
+    let Met { reasons, notes: by_connection, .. } = netfilter::in_namespace(facts, terms);
+    let mut found = everywhere(facts, reasons);
     found.extend(netfilter::at_device(facts, link));
     found.extend(device(facts, link));
     found.extend(forwarding(facts, link));
     found.extend(ingress_filters(facts, link));
     let (bypassed, reasons): (Vec<_>, Vec<_>) =
-        found.into_iter().partition(|reason| bypass.covers(reason.about));
+        found.into_iter().partition(|reason| terms.bypass.covers(reason.about));
     let skipped = |reason| Reason { why: BYPASSED.into(), ..reason };
     let is_ingress = !reasons.iter().any(|reason| reason.concerns.has_ingress());
     let is_egress = !reasons.iter().any(|reason| reason.concerns.has_egress());
-    let (mut driver, mut notes) = (driver::judge(facts, link), notes(facts, link));
+    let mut driver = driver::judge(facts, link);
+    let mut notes: Vec<_> = by_connection.into_iter().map(Reason::everywhere).collect();
+    notes.extend(self::notes(facts, link));
     match is_ingress || is_egress {
         true => notes.extend(speed(facts, link)),
         // Nothing is made faster by tuning what the kernel keeps.
@@ -46,8 +56,8 @@ pub fn judge(facts: &Facts, link: &Link, bypass: Bypass) -> Standing {
     }
 }
 
-/// What concerns all interfaces of the namespace.
-fn everywhere(facts: &Facts) -> Vec<Reason> {
+/// What concerns all interfaces of the namespace, the rules that packets meet among it.
+fn everywhere(facts: &Facts, rules: Vec<Reason>) -> Vec<Reason> {
     let mut found = Vec::new();
     let (major, minor) = facts.version;
     if facts.version < OLDEST {
@@ -71,7 +81,7 @@ fn everywhere(facts: &Facts) -> Vec<Reason> {
             "what cannot be looked at may do something to packets",
         ));
     }
-    found.extend(netfilter::in_namespace(facts));
+    found.extend(rules);
     found.extend(xfrm(facts));
     let rules = facts.kernel.refused_rules.iter();
     found.extend(rules.map(|refused| Reason::new(About::Rules, refused.what.clone(), refused.why)));

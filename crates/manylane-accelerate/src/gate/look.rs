@@ -13,7 +13,7 @@ use manylane_io::netlink::traffic::{Direction, Place, Qdisc};
 use manylane_io::netlink::{Netlink, NetlinkError, XdpFeatures, nftables, xfrm};
 use manylane_io::sysctl;
 
-use super::{Facts, Gate, GateError, Kernel, Offloads, Program, Programs};
+use super::{Facts, Gate, GateError, Heard, Kernel, Offloads, Program, Programs};
 use crate::mirror::refused_rules;
 
 /// The links of these names, those that are there.
@@ -95,6 +95,17 @@ pub(super) struct Polled {
     repeats_next_hops: bool,
 }
 
+impl Polled {
+    /// What has changed since an earlier look, or the first.
+    pub(super) fn since(&self, before: Option<&Polled>) -> Heard {
+        Heard {
+            is_change: before != Some(self),
+            rules: before.is_none_or(|before| before.legacy != self.legacy),
+            ..Heard::default()
+        }
+    }
+}
+
 /// Reads it.
 pub(super) fn polled(programs: &mut Programs, links: &[&Link]) -> Polled {
     let of_all = |programs: &mut dyn FnMut(&Link) -> io::Result<Vec<Program>>| {
@@ -138,6 +149,7 @@ impl Gate {
             version: version(&sysctl::read("kernel/osrelease")?),
             missing_capabilities: missing_capabilities(),
             chains: or_unknown(nftables::chains(), &mut unknown),
+            flow_tables: or_unknown(nftables::flow_tables(), &mut unknown),
             legacy: or_unknown(polled.legacy, &mut unknown),
             policies: or_unknown(xfrm::policies(), &mut unknown),
             programs: or_unknown(polled.programs, &mut unknown),

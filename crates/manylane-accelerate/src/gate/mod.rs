@@ -16,6 +16,7 @@
 //! | nftables chains with rules, or that drop    | all; ingress, egress: the device | `NFNLGRP_NFTABLES`                 |
 //! | legacy iptables                             | all                              | read again (`poller.rs`)           |
 //! | connection tracking by rules elsewhere      | all                              | as the rules                       |
+//! | flow tables of nftables that a rule fills   | all                              | `NFNLGRP_NFTABLES`                 |
 //! | XFRM policies, or a default that blocks     | all                              | `XFRMNLGRP_POLICY`                 |
 //! | routing rules that cannot be followed       | all                              | the mirror's                       |
 //! | tc filters at ingress                       | the device, as ingress             | `RTNLGRP_TC`                       |
@@ -26,6 +27,10 @@
 //! | rp_filter                                   | what it would drop               | the mirror's                       |
 //! | other BPF programs                          | nothing: they run before ours, or ours moves behind them | read again |
 //! | drivers without XDP, tags taken off, shapers | nothing: not in the driver ([`DriverStanding`]) | `netdev` (generic netlink), `RTNLGRP_TC` |
+//!
+//! With [`Terms::stateful`] the first three keep no port in the kernel, but for chains at ingress and egress. The gate
+//! then says for which families packets may be forwarded by connection only ([`Stateful`]): what the rules would do to a
+//! connection is [`firewall`](crate::firewall)'s to say. Without, flow tables are no news: their rules are in a chain.
 //!
 //! What the mirror follows (links, settings, rules, routes) is passed as [`Kernel`]: the mirror's thread calls
 //! [`Gate::evaluate`] again when it changed.
@@ -42,44 +47,78 @@ mod look;
 mod netfilter;
 mod poller;
 mod reason;
+mod terms;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use manylane_io::netlink::nftables::{Announced, RuleNotices, SetName};
 use manylane_io::netlink::traffic::TrafficControl;
 use manylane_io::netlink::{Notices, XdpFeatures, nftables, traffic, xfrm};
 
 pub use error::GateError;
 pub use facts::{Facts, Kernel, Offloads, Program};
 pub(crate) use judge::has_link;
-pub use judge::judge;
+pub use judge::{judge, stateful};
 pub use look::programs_of_others;
 pub(crate) use look::{encapsulated, links, missing_capabilities};
 pub(crate) use poller::{Poller, Round};
 pub use reason::{About, Bypass, Concerns, DriverStanding, Reason, Standing, Tier, UnknownBypass};
+pub use terms::{Judgement, Stateful, Terms};
 
 /// Finds foreign BPF programs at tcx ingress of the device of this number and name.
-pub type Programs = Box<dyn FnMut(u32, &str) -> std::io::Result<Vec<Program>> + Send>;
+pub type Programs = Box<dyn FnMut(u32, &str) -> io::Result<Vec<Program>> + Send>;
 
 /// The sockets by which the kernel notifies the gate of changes.
-pub(crate) struct Changes(Vec<Notices>);
+#[derive(Default)]
+pub(crate) struct Changes {
+    /// Of nftables.
+    rules: Option<RuleNotices>,
+    others: Vec<Notices>,
+}
+
+/// What was announced between two looks, or found by looking.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Heard {
+    /// Something by which the gate judges.
+    pub is_change: bool,
+    /// Rules are among it: what was decided by them is out of date.
+    pub rules: bool,
+    /// Sets and maps that have other elements now. The gate does not judge by these.
+    pub elements: BTreeSet<SetName>,
+}
 
 impl Changes {
     /// Readable when something may have changed.
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
-        self.0.iter().map(AsFd::as_fd).collect()
+        self.rules.iter().map(AsFd::as_fd).chain(self.others.iter().map(AsFd::as_fd)).collect()
     }
 
-    /// Reads notifications, without waiting: whether something changed since the last call. Fails where a socket does,
-    /// which is a change, too.
-    pub fn drain(&mut self) -> std::io::Result<bool> {
+    /// Reads notifications, without waiting. Fails where a socket does, which is a change, too, of all that it may have
+    /// announced.
+    pub fn drain(&mut self, heard: &mut Heard) -> io::Result<()> {
+        let mut result = Ok(());
         // All are drained, whatever the first says.
-        let drain = |drained, notices: &mut Notices| match (drained, notices.drain()) {
-            (Ok(before), Ok(changed)) => Ok(before | changed),
-            (Err(error), _) | (_, Err(error)) => Err(error),
-        };
-        self.0.iter_mut().fold(Ok(false), drain)
+        if let Some(rules) = &mut self.rules {
+            match rules.drain() {
+                Ok(Announced { rules, elements }) => {
+                    heard.rules |= rules;
+                    heard.elements.extend(elements);
+                }
+                Err(error) => (heard.rules, result) = (true, Err(error)),
+            }
+        }
+        heard.is_change |= heard.rules;
+        for notices in &mut self.others {
+            match notices.drain() {
+                Ok(changed) => heard.is_change |= changed,
+                Err(error) => (heard.is_change, result) = (true, Err(error)),
+            }
+        }
+        result
     }
 }
 
@@ -99,12 +138,12 @@ impl Gate {
     /// Opens the gate in the calling thread's network namespace. From now on the gate is notified of changes: what is
     /// evaluated after this is never older than what [`changed`](Gate::changed) reports.
     pub fn open(programs: Programs) -> Result<Gate, GateError> {
-        let mut notices: Vec<_> = nftables::notices()?.into_iter().collect();
-        notices.extend(xfrm::notices()?);
-        notices.push(traffic::notices()?);
-        notices.extend(XdpFeatures::notices()?);
+        let rules = nftables::notices()?;
+        let mut others: Vec<_> = xfrm::notices()?.into_iter().collect();
+        others.push(traffic::notices()?);
+        others.extend(XdpFeatures::notices()?);
         let traffic = TrafficControl::open()?;
-        Ok(Gate { changes: Changes(notices), traffic, programs, polled: None })
+        Ok(Gate { changes: Changes { rules, others }, traffic, programs, polled: None })
     }
 
     /// Readable when something may have changed.
@@ -115,18 +154,21 @@ impl Gate {
     /// Reads notifications, without waiting: whether something changed since the last call. A socket that fails
     /// is a change, too: then [`evaluate`](Gate::evaluate) is what says so.
     pub fn changed(&mut self) -> bool {
-        self.changes.drain().unwrap_or(true)
+        let mut heard = Heard::default();
+        // One that fails is a change, and has been noted as such.
+        let _ = self.changes.drain(&mut heard);
+        heard.is_change
     }
 
     /// Hands out the sockets, to be read by the owner of a lease; from now on [`changed`](Gate::changed) finds none.
     pub(crate) fn take_changes(&mut self) -> Changes {
-        std::mem::replace(&mut self.changes, Changes(Vec::new()))
+        std::mem::take(&mut self.changes)
     }
 
-    /// Whether what sends no notification is other than at the last evaluation, by a look of `poller` that is over: one
+    /// Of what sends no notification, what is other than at the last evaluation, by a look of `poller` that is over: one
     /// that began before that evaluation may say so without cause.
-    pub(crate) fn poll(&self, poller: &mut Poller) -> bool {
-        poller.seen().is_some_and(|seen| self.polled.as_ref() != Some(&seen))
+    pub(crate) fn poll(&self, poller: &mut Poller) -> Heard {
+        poller.seen().map(|seen| seen.since(self.polled.as_ref())).unwrap_or_default()
     }
 
     /// Whether programs of others were behind ours at the last evaluation, on the device of this number.
@@ -149,10 +191,13 @@ impl Gate {
         &mut self,
         kernel: &Kernel,
         interfaces: &[String],
-        bypass: Bypass,
-    ) -> Result<Vec<Standing>, GateError> {
+        terms: Terms,
+    ) -> Result<Judgement, GateError> {
         let facts = self.facts(kernel, interfaces)?;
         let links = look::links(&facts.kernel, interfaces);
-        Ok(links.into_iter().map(|link| judge(&facts, link, bypass)).collect())
+        Ok(Judgement {
+            standings: links.into_iter().map(|link| judge(&facts, link, terms)).collect(),
+            stateful: stateful(&facts, terms),
+        })
     }
 }

@@ -1,40 +1,97 @@
 //! What netfilter would do to a routed packet.
 
 use manylane_io::netlink::kernel::Link;
-use manylane_io::netlink::nftables::{Base, Chain, Hook};
+use manylane_io::netlink::nftables::{Base, Chain, FlowTable, Hook, TableFamily};
 
 use super::facts::Facts;
 use super::reason::{About, Concerns, Reason};
+use super::terms::{Stateful, Terms};
 
 /// What all routed packets of the namespace meet.
-pub(super) fn in_namespace(facts: &Facts) -> Vec<Reason> {
+#[derive(Default)]
+pub(super) struct Met {
+    /// What keeps all ports in the kernel.
+    pub reasons: Vec<Reason>,
+    /// What keeps none there, since only connections are forwarded that it accepts.
+    pub notes: Vec<Reason>,
+    /// The families of those connections.
+    pub stateful: Stateful,
+}
+
+/// Finds what all routed packets meet.
+pub(super) fn in_namespace(facts: &Facts, terms: Terms) -> Met {
+    let found = rules_and_tracking(facts);
+    // What is overridden is skipped by all packets, so no connection has to be known.
+    if !terms.stateful || terms.bypass.netfilter {
+        let reasons = found.into_iter().map(|(_, reason)| reason).collect();
+        return Met { reasons, ..Met::default() };
+    }
+    let mut met = Met { reasons: flow_tables(facts), ..Met::default() };
+    for (families, reason) in found {
+        met.stateful = met.stateful.or(families);
+        met.notes.push(Reason { why: BY_CONNECTION.into(), ..reason });
+    }
+    met
+}
+
+/// Rules, and where a family meets none, connection tracking by rules elsewhere; each with the families concerned.
+fn rules_and_tracking(facts: &Facts) -> Vec<(Stateful, Reason)> {
     let mut found = Vec::new();
-    let mut is_filtered = false;
+    let mut filtered = Stateful::default();
     for (chain, base) in facts.chains.iter().filter_map(busy) {
         if chain.is_on_the_way() {
-            is_filtered = true;
-            found.push(reason(chain, base));
+            let families = families(chain.family);
+            filtered = filtered.or(families);
+            found.push((families, reason(chain, base)));
         }
     }
     for chain in &facts.legacy.chains {
-        is_filtered = true;
-        found.push(Reason::new(
-            about(&chain.table),
-            format!(
-                "legacy iptables, {}, table {}, chain {}: {}",
-                version(chain.is_v6),
-                chain.table,
-                chain.chain,
-                holds(chain.rules, chain.drops)
-            ),
-            SKIPPED,
-        ));
+        let families = Stateful::only(chain.is_v6);
+        filtered = filtered.or(families);
+        let what = format!(
+            "legacy iptables, {}, table {}, chain {}: {}",
+            version(chain.is_v6),
+            chain.table,
+            chain.chain,
+            holds(chain.rules, chain.drops)
+        );
+        found.push((families, Reason::new(about(&chain.table), what, SKIPPED)));
     }
     // Where packets are filtered anyway, that they are tracked is no news.
-    if !is_filtered {
-        found.extend(tracking(facts));
-    }
+    let is_news = |(families, _): &(Stateful, Reason)| families.without(filtered).any();
+    found.extend(tracking(facts).into_iter().filter(is_news));
     found
+}
+
+/// The kernel's own fast path takes packets of connections at the ingress of its devices, past all that is judged here.
+fn flow_tables(facts: &Facts) -> Vec<Reason> {
+    let used = facts.flow_tables.iter().filter(|flow_table| flow_table.uses > 0);
+    used.map(|flow_table| {
+        let FlowTable { family, table, name, uses } = flow_table;
+        let rules = match uses {
+            1 => "a rule adds connections".into(),
+            many => format!("{many} rules add connections"),
+        };
+        Reason::new(
+            About::FlowTable,
+            format!("table {family} {table}, flowtable {name}: {rules} (flow add)"),
+            "the kernel forwards such connections by a fast path of its own, and knows their state only there: leave \
+             them to it, or take `flow add` out of the rules, which filters nothing",
+        )
+    })
+    .collect()
+}
+
+/// The families of the packets that chains of a table of this family see, or that are tracked for them.
+fn families(family: TableFamily) -> Stateful {
+    match family {
+        TableFamily::Ip => Stateful::only(false),
+        TableFamily::Ip6 => Stateful::only(true),
+        // Tracking of a bridge's packets is tracking of all (`nf_ct_netns_get`).
+        TableFamily::Inet | TableFamily::Bridge | TableFamily::Netdev | TableFamily::Arp => {
+            Stateful::BOTH
+        }
+    }
 }
 
 /// The hooks of one device, at ingress and egress.
@@ -77,7 +134,7 @@ fn reason(chain: &Chain, base: &Base) -> Reason {
 }
 
 /// Connections are kept track of by a rule in some other chain: the hooks for that are in the way of all packets.
-fn tracking(facts: &Facts) -> Vec<Reason> {
+fn tracking(facts: &Facts) -> Vec<(Stateful, Reason)> {
     let mut found = Vec::new();
     let why = "the kernel keeps track of all connections, and puts fragments together for that; what we forward \
                would be missing there, so leaving all packets to the kernel is right";
@@ -89,13 +146,13 @@ fn tracking(facts: &Facts) -> Vec<Reason> {
             many => format!("{many} rules with connection tracking"),
         };
         let what = format!("table {family} {table}, chain {name}: {what}");
-        found.push(Reason::new(About::Conntrack, what, why));
+        found.push((families(*family), Reason::new(About::Conntrack, what, why)));
     }
     for (is_v6, table) in &facts.legacy.tracking {
         let version = version(*is_v6);
         let what =
             format!("legacy iptables, {version}, table {table}: rules with connection tracking");
-        found.push(Reason::new(About::Conntrack, what, why));
+        found.push((Stateful::only(*is_v6), Reason::new(About::Conntrack, what, why)));
     }
     found
 }
@@ -124,3 +181,5 @@ fn holds(rules: usize, drops: bool) -> String {
 
 const SKIPPED: &str =
     "packets that we forward would skip it, so leaving them to the kernel is right";
+const BY_CONNECTION: &str = "forwarded packets skip it, so only such connections are forwarded that conntrack knows and that all rules accept; \
+     all other packets stay in the kernel";

@@ -189,6 +189,8 @@ pub enum About {
     Nat,
     /// Connections are kept track of.
     Conntrack,
+    /// The kernel's own fast path.
+    FlowTable,
     /// IPsec.
     Xfrm,
     /// Rules of the routing policy.

@@ -13,6 +13,7 @@ use crate::mirror::{RefusedRules, refused_rules};
 mod cures;
 mod device;
 mod driver;
+mod stateful;
 
 const ETH0: u32 = 2;
 const ETH1: u32 = 3;
@@ -86,7 +87,7 @@ fn chain(family: TableFamily, hook: Hook, kind: &str, uses: u32, drops: bool) ->
 
 /// How eth0 and eth1 stand.
 fn stand(facts: &Facts) -> [Standing; 2] {
-    [0, 1].map(|place| judge(facts, &facts.kernel.links[place], Bypass::default()))
+    [0, 1].map(|place| judge(facts, &facts.kernel.links[place], Terms::default()))
 }
 
 /// One reason, with what it says and its command, if one may be shown; whether eth0 is ingress and egress, and eth1 is.
@@ -251,7 +252,7 @@ fn a_table_that_a_program_owns_has_no_command() {
 
 fn legacy(is_v6: bool, table: &str, chain: &'static str, rules: usize, drops: bool) -> Legacy {
     let chains = vec![LegacyChain { is_v6, table: table.into(), chain, rules, drops }];
-    Legacy { chains, tracking: vec![(is_v6, table.into())] }
+    Legacy { chains, tracking: vec![(is_v6, table.into())], ..Legacy::default() }
 }
 
 #[test]
@@ -368,13 +369,13 @@ fn only_netfilter_can_be_overridden() {
         facts.chains = vec![chain(TableFamily::Ip, Hook::Postrouting, "nat", 1, false)];
         facts.legacy = legacy(false, "filter", "FORWARD", 1, false);
     });
-    let standing = judge(&facts, &facts.kernel.links[0], bypass);
+    let standing = judge(&facts, &facts.kernel.links[0], bypass.into());
     assert!(standing.is_free() && standing.is_ingress && standing.is_egress, "{standing:#?}");
     assert_eq!(standing.bypassed.len(), 2, "{standing:#?}");
 
     let blocked = Policies { forward_is_blocked: true, ..Policies::default() };
     let facts = Facts { policies: blocked, ..facts };
-    let standing = judge(&facts, &facts.kernel.links[0], bypass);
+    let standing = judge(&facts, &facts.kernel.links[0], bypass.into());
     assert_eq!((standing.reasons.len(), standing.bypassed.len()), (1, 2), "{standing:#?}");
 
     let unknown = Bypass::named(&["xfrm"]).expect_err("it cannot be");

@@ -6,14 +6,21 @@
 //! without it has no chains.
 
 pub mod expression;
+mod flow_table;
+mod notices;
 pub mod ruleset;
 pub mod set;
+mod tracking;
 
 use std::fmt;
 
+use super::NetlinkError;
 use super::plain::{Plain, attribute, attributes, big_u32, text};
 use super::socket::{Refusal, Socket};
-use super::{NetlinkError, Notices};
+
+pub use flow_table::{FlowTable, flow_tables};
+pub use notices::{Announced, RuleNotices, SetName, notices};
+use tracking::{tracking_rule, undecided};
 
 /// The packets that a table sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -139,8 +146,8 @@ pub struct Chain {
     pub base: Option<Base>,
     /// The number of rules in it, and for a chain that is no base chain, of jumps to it.
     pub uses: u32,
-    /// The number of rules in it that need connection tracking or translate addresses. Not counted, and 0, when routed
-    /// packets traverse a busy chain anyway.
+    /// The number of rules in it that need connection tracking or translate addresses. Not counted, and 0, where the
+    /// routed packets of each family concerned traverse a busy chain anyway.
     pub tracking_rules: u32,
     /// Its table is switched off (`dormant`).
     pub is_dormant: bool,
@@ -191,33 +198,28 @@ impl Base {
 
 /// Reads the chains of the calling thread's network namespace.
 pub fn chains() -> Result<Vec<Chain>, NetlinkError> {
+    look("read the chains of nftables", read)
+}
+
+/// What `read` reads; nothing where the kernel has no nftables. `step` names it, as in "cannot {step}".
+fn look<T: Default>(
+    step: &str,
+    read: impl FnOnce(&mut Socket) -> Result<T, Refusal>,
+) -> Result<T, NetlinkError> {
     let mut socket = match Socket::open_protocol(libc::NETLINK_NETFILTER) {
         Ok(socket) => socket,
-        Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => return Ok(Vec::new()),
+        Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => {
+            return Ok(T::default());
+        }
         Err(source) => return Err(NetlinkError::Unavailable { source }),
     };
     match read(&mut socket) {
-        Ok(chains) => Ok(chains),
         // nfnetlink has no such subsystem.
         Err(Refusal { source, .. }) if source.raw_os_error() == Some(libc::EINVAL) => {
-            Ok(Vec::new())
+            Ok(T::default())
         }
-        Err(refusal) => Err(NetlinkError::refused("read the chains of nftables".into(), refusal)),
+        other => other.map_err(|refusal| NetlinkError::refused(step.into(), refusal)),
     }
-}
-
-/// Subscribes to changes of tables, chains and rules; not of set elements, which have no effect without a rule. `None`
-/// where the kernel has no netfilter.
-pub fn notices() -> Result<Option<Notices>, NetlinkError> {
-    match Notices::open(libc::NETLINK_NETFILTER, NFNLGRP_NFTABLES, matters) {
-        Ok(notices) => Ok(Some(notices)),
-        Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => Ok(None),
-        Err(source) => Err(NetlinkError::refused("watch nftables".into(), source.into())),
-    }
-}
-
-fn matters(kind: u16) -> bool {
-    kind >> 8 == NFNL_SUBSYS_NFTABLES && matches!(kind & 0xff, NFT_MSG_NEWTABLE..=NFT_MSG_DELRULE)
 }
 
 fn read(socket: &mut Socket) -> Result<Vec<Chain>, Refusal> {
@@ -234,10 +236,12 @@ fn read(socket: &mut Socket) -> Result<Vec<Chain>, Refusal> {
         }
     }
     // Reading 20,000 rules takes a third of a second: only where they decide.
-    if chains.iter().any(|chain| chain.is_busy() && chain.is_on_the_way()) {
-        return Ok(chains);
+    let mut tracking = Vec::new();
+    for family in undecided(&tables, &chains) {
+        let of_family = [family.number(), 0, 0, 0];
+        let rules = Plain::list(NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_GETRULE, &of_family);
+        tracking.extend(rules.collect(socket, tracking_rule)?);
     }
-    let tracking = all(NFT_MSG_GETRULE).collect(socket, tracking_rule)?;
     for chain in &mut chains {
         let place = (chain.family, chain.table.as_str(), chain.name.as_str());
         let is_in_it = |(family, table, name): &&(TableFamily, String, String)| {
@@ -307,59 +311,13 @@ fn base(family: TableFamily, bytes: &[u8]) -> Option<Base> {
     })
 }
 
-/// The location of a rule, if it needs connection tracking.
-fn tracking_rule(bytes: &[u8]) -> Option<(TableFamily, String, String)> {
-    let (family, bytes) = open(bytes)?;
-    let tracks = |expression: &[u8]| {
-        let Some(name) = attribute(expression, NFTA_EXPR_NAME).map(text) else { return false };
-        // iptables-nft: an expression that holds an iptables match or target.
-        let compatible =
-            || Some(text(attribute(attribute(expression, NFTA_EXPR_DATA)?, NFTA_COMPAT_NAME)?));
-        TRACKING.contains(&name.as_str())
-            || matches!(name.as_str(), "match" | "target")
-                && compatible().is_some_and(|name| TRACKING_COMPATIBLE.contains(&name.as_str()))
-    };
-    let expressions = attribute(bytes, NFTA_RULE_EXPRESSIONS).unwrap_or_default();
-    attributes(expressions).any(|(_, expression)| tracks(expression)).then_some(())?;
-    let part = |kind| attribute(bytes, kind).map(text);
-    Some((family, part(NFTA_RULE_TABLE)?, part(NFTA_RULE_CHAIN)?))
-}
-
-/// Expressions that enable connection tracking (`nf_ct_netns_get`).
-const TRACKING: [&str; 8] =
-    ["ct", "nat", "masq", "redir", "connlimit", "synproxy", "flow_offload", "ct_helper"];
-/// The iptables matches and targets among them.
-const TRACKING_COMPATIBLE: [&str; 18] = [
-    "conntrack",
-    "state",
-    "connmark",
-    "connlimit",
-    "connbytes",
-    "connlabel",
-    "helper",
-    "cluster",
-    "CT",
-    "CONNMARK",
-    "CONNSECMARK",
-    "MASQUERADE",
-    "SNAT",
-    "DNAT",
-    "REDIRECT",
-    "NETMAP",
-    "SYNPROXY",
-    "CLUSTERIP",
-];
-
 /// `struct nfgenmsg`: all families, version 0.
 const NFGENMSG_OF_ALL: [u8; 4] = [0; 4];
 const NFNL_SUBSYS_NFTABLES: u16 = 10;
-const NFNLGRP_NFTABLES: libc::c_int = 7;
-// linux/netfilter/nf_tables.h. Tables, chains and rules have the numbers 0 to 8.
-const NFT_MSG_NEWTABLE: u16 = 0;
+// linux/netfilter/nf_tables.h.
 const NFT_MSG_GETTABLE: u16 = 1;
 const NFT_MSG_GETCHAIN: u16 = 4;
 const NFT_MSG_GETRULE: u16 = 7;
-const NFT_MSG_DELRULE: u16 = 8;
 const NFTA_TABLE_NAME: u16 = 1;
 const NFTA_TABLE_FLAGS: u16 = 2;
 const NFTA_TABLE_OWNER: u16 = 7;
@@ -380,10 +338,6 @@ const NFTA_DEVICE_PREFIX: u16 = 2;
 const NFTA_RULE_TABLE: u16 = 1;
 const NFTA_RULE_CHAIN: u16 = 2;
 const NFTA_RULE_EXPRESSIONS: u16 = 4;
-const NFTA_EXPR_NAME: u16 = 1;
-const NFTA_EXPR_DATA: u16 = 2;
-/// `NFTA_MATCH_NAME` and `NFTA_TARGET_NAME`.
-const NFTA_COMPAT_NAME: u16 = 1;
 const NF_DROP: u32 = 0;
 
 #[cfg(test)]
@@ -441,41 +395,5 @@ mod tests {
         let several = names(&[put(NFTA_HOOK_DEV, b"a\0"), put(NFTA_HOOK_DEVS, &list)]);
         assert_eq!(several.devices, ["a", "veth*"]);
         assert!(several.is_at("veth7") && several.is_at("a") && !several.is_at("eth0"));
-    }
-
-    #[test]
-    fn a_rule_that_tracks_is_found_by_its_expressions() {
-        let rule = |expressions: &[Vec<u8>]| {
-            let list = expressions.iter().flat_map(|expression| put(1 | 0x8000, expression));
-            let bytes = message(
-                2,
-                &[
-                    put(NFTA_RULE_TABLE, b"t\0"),
-                    put(NFTA_RULE_CHAIN, b"c\0"),
-                    put(NFTA_RULE_EXPRESSIONS | 0x8000, &list.collect::<Vec<_>>()),
-                ],
-            );
-            tracking_rule(&bytes)
-        };
-        let plain = |name: &[u8]| put(NFTA_EXPR_NAME, name);
-        let found = Some((TableFamily::Ip, "t".to_owned(), "c".to_owned()));
-        assert_eq!(rule(&[plain(b"meta\0"), plain(b"cmp\0")]), None);
-        assert_eq!(rule(&[plain(b"meta\0"), plain(b"masq\0")]), found);
-        let compatible = |name: &[u8]| {
-            [plain(b"match\0"), put(NFTA_EXPR_DATA | 0x8000, &put(NFTA_COMPAT_NAME, name))].concat()
-        };
-        assert_eq!(rule(&[compatible(b"tcp\0")]), None);
-        assert_eq!(rule(&[compatible(b"conntrack\0")]), found);
-    }
-
-    /// A ban list may change many set elements per second.
-    #[test]
-    fn elements_of_sets_do_not_matter() {
-        for (message, answer) in
-            [(0, true), (3, true), (6, true), (8, true), (9, false), (12, false)]
-        {
-            assert_eq!(matters(10 << 8 | message), answer, "{message}");
-        }
-        assert!(!matters(libc::NLMSG_ERROR as u16));
     }
 }

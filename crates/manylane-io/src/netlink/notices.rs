@@ -29,7 +29,14 @@ impl Notices {
 
     /// Reads all pending messages without waiting. True if one of them matters, or any was lost.
     pub fn drain(&mut self) -> io::Result<bool> {
-        let mut changed = false;
+        let (matters, mut changed) = (self.matters, false);
+        let lost = self.read(|kind, _| changed |= matters(kind))?;
+        Ok(changed | lost)
+    }
+
+    /// Reads all pending messages without waiting: the type and payload of each. True if any was lost.
+    pub(super) fn read(&mut self, mut each: impl FnMut(u16, &[u8])) -> io::Result<bool> {
+        let mut lost = false;
         loop {
             let received = retry(|| {
                 // SAFETY: recv(2) writes at most the buffer's length.
@@ -38,21 +45,23 @@ impl Notices {
                         self.fd.as_raw_fd(),
                         self.buffer.as_mut_ptr().cast(),
                         self.buffer.len(),
-                        libc::MSG_DONTWAIT,
+                        libc::MSG_DONTWAIT | libc::MSG_TRUNC,
                     )
                 };
                 check_length(received)
             });
             match received {
+                // With MSG_TRUNC the length is the datagram's, also where the buffer took less.
                 Ok(length) => {
-                    let kinds = messages(&self.buffer[..length])
-                        .map(|message| u16::try_from(message.kind).unwrap_or(u16::MAX));
-                    changed |= kinds.into_iter().any(self.matters);
+                    lost |= length > self.buffer.len();
+                    for message in messages(&self.buffer[..length.min(self.buffer.len())]) {
+                        each(u16::try_from(message.kind).unwrap_or(u16::MAX), message.payload);
+                    }
                 }
                 Err(error) => match error.raw_os_error() {
-                    Some(libc::EAGAIN) => return Ok(changed),
+                    Some(libc::EAGAIN) => return Ok(lost),
                     // The socket overflowed: a lost message may have mattered.
-                    Some(libc::ENOBUFS) => changed = true,
+                    Some(libc::ENOBUFS) => lost = true,
                     _ => return Err(error),
                 },
             }
@@ -66,5 +75,5 @@ impl AsFd for Notices {
     }
 }
 
-/// Only the headers are read: a longer datagram is truncated, and its first message counts.
+/// Far more than the kernel sends at once; what is longer is truncated, and the rest lost.
 const BUFFER_BYTES: usize = 64 << 10;

@@ -5,7 +5,8 @@ use manylane_net::transit::Multipath;
 
 use super::Thread;
 use crate::accelerator::waits::Activity;
-use crate::accelerator::{TierChoice, tables, tier_reasons, tiers};
+use crate::accelerator::{Options, TierChoice, tables, tier_reasons, tiers};
+use crate::gate::{Judgement, Terms};
 
 impl Thread {
     /// Stops forwarding of received packets until the gate has judged.
@@ -20,18 +21,23 @@ impl Thread {
         // From here on a change makes the judgement out of date: the guard lets no stamp pass then.
         let changes = self.guard.look();
         let kernel = tables::known(&self.mirror);
-        let bypass = self.published.options.bypass;
-        let standings = self.gate.evaluate(&kernel, &self.ports.names(), bypass);
+        let Options { bypass, stateful, .. } = self.published.options;
+        let terms = Terms { bypass, stateful };
+        let judgement = self.gate.evaluate(&kernel, &self.ports.names(), terms);
         self.todo.judge = false;
-        match standings {
-            Ok(standings) => {
-                (self.standings, self.trouble) = (standings, None);
+        let Judgement { standings, stateful } = match judgement {
+            Ok(judgement) => {
+                self.trouble = None;
+                judgement
             }
             Err(error) => {
                 // What is not known is the kernel's; `look` comes back to it.
-                (self.standings, self.trouble) = (Vec::new(), Some(error.to_string()));
+                self.trouble = Some(error.to_string());
+                Judgement::default()
             }
-        }
+        };
+        self.standings = standings;
+        self.ports.stateful = stateful;
         let is_whole = self.mirror.is_whole();
         for port in &mut self.ports.list {
             let standing = self.standings.iter().find(|one| Some(one.index) == port.index);

@@ -79,7 +79,8 @@ impl Thread {
         let seed = RandomState::new().hash_one(0);
         let (mut fast, mut writer, control) = load(&options, &domain, seed)?;
         let lease_words = writer.take_lease().expect("nothing else takes it");
-        let guard = Guard::start(gate.take_changes(), lease_words, doorbell.clone());
+        let changes = gate.take_changes();
+        let guard = Guard::start(changes, lease_words, doorbell.clone(), options.stateful);
         let guard = guard.map_err(refused("a thread"))?;
         let transit = writer.reader();
         let reclaim = Reclaim::start(fast.grace(), proxy, doorbell.clone());

@@ -138,7 +138,7 @@ fn examine(options: &DoctorOptions) -> Result<Vec<Examination>, String> {
 fn judge(interfaces: &[String], bypass: Bypass) -> Result<Vec<Standing>, GateError> {
     let mut gate = Gate::open(programs_of_others())?;
     let (kernel, interfaces) = chosen(interfaces)?;
-    gate.evaluate(&kernel, &interfaces, bypass)
+    Ok(gate.evaluate(&kernel, &interfaces, bypass.into())?.standings)
 }
 
 /// The interfaces to look at: those named, which have to be there, or all.
