@@ -30,6 +30,7 @@
 mod child;
 mod end;
 mod mirror;
+mod place;
 mod tiers;
 
 use std::path::PathBuf;
