@@ -36,7 +36,7 @@ checks=(fuzz-smoke clippy differential doc bpf test)
 steps=("${first[@]}" "${router[@]}" "${accelerator[@]}" "${protocols[@]}" "${checks[@]}" advisories)
 # The crates whose integration tests need the kernel, by names in the words of jq.
 kernel_crates='(.name | test("^manylane-(io|accelerate|lab)$"))'
-packages="iperf3 curl iputils-ping iproute2 procps nftables iptables frr bird2 tcpdump tshark libpcap0.8 ethtool jq
+packages="iperf3 curl iputils-ping iproute2 procps nftables iptables conntrack frr bird2 tcpdump tshark libpcap0.8 ethtool jq
     clang llvm libbpf-dev gcc g++ adduser binutils chromium lintian systemd libcap2-bin python3-venv prometheus"
 
 # --- The steps, one function each. -----------------------------------------------------------------

@@ -107,10 +107,16 @@ impl Output {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).push(refused);
     }
 
-    /// Warns of the rows that were refused. An error if the user named the rows to measure.
-    fn warn(&self) -> Result {
+    /// How many rows were refused so far.
+    fn refusals(&self) -> usize {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Warns of the rows that were refused behind the first `known`. An error if the user named the rows to measure.
+    fn warn(&self, known: usize) -> Result {
         progress::clear();
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = &refused[known..];
         refused.iter().for_each(|refused| eprintln!("warning: {refused}"));
         match (refused.len(), self.is_named) {
             (0, _) | (_, false) => Ok(()),
@@ -240,10 +246,11 @@ impl Rounds {
         if self.figures.is_empty() {
             return Err("nothing is measured: no row or group has a name that begins so".into());
         }
+        let known = output.refusals();
         for Figure { name, unit, values, cause } in &self.figures {
             output.rounds(name, unit, values, cause.as_deref());
         }
-        output.warn()
+        output.warn(known)
     }
 
     /// A figure that was measured: else it panics.

@@ -65,7 +65,12 @@ fn can_run() -> Result {
     if !nix::unistd::Uid::effective().is_root() {
         return Err(failed("needs root", true));
     }
-    for program in ["iperf3", "setpriv", "timeout"] {
+    needs(&["iperf3", "setpriv", "timeout"])
+}
+
+/// An error that says which of these programs is missing on this machine, if one is.
+pub fn needs(programs: &[&str]) -> Result {
+    for program in programs {
         let mut command = Command::new(program);
         command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
         if !command.status().is_ok_and(|status| status.success()) {

@@ -13,7 +13,7 @@ use std::sync::PoisonError;
 use crate::prelude::*;
 
 /// How long a question may take, in seconds, and how much of that it needs after its last round.
-const BOUNDS: [(&str, u64, u64); 17] = [
+const BOUNDS: [(&str, u64, u64); 21] = [
     ("forward", 100, 32),
     ("forward_dpdk", 90, 0),
     ("fib", 65, 0),
@@ -24,6 +24,10 @@ const BOUNDS: [(&str, u64, u64); 17] = [
     ("veth/full", 195, 2),
     ("veth/mirror", 80, 10),
     ("veth/churn", 80, 10),
+    ("veth/stateful", 140, 2),
+    ("veth/stateful_full", 150, 2),
+    ("veth/stateful_end", 40, 2),
+    ("veth/stateful_tcp", 80, 2),
     ("compare/neighbour", 110, 50),
     ("compare/refcount", 70, 0),
     ("compare/rcu", 60, 0),

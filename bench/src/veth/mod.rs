@@ -15,6 +15,15 @@
 //! | `mirror`  | `mirror_load_s`, `mirror_lag_ms`, `mirror_flap_ms`            | the full table; 10,000 changes a second       |
 //! | `churn`   | `churn_mpps`, `churn_paused_mpps`, `churn_slowdown`           | the same changes, followed, and not           |
 //!
+//! By name only, for the lane of connections (`stateful/`):
+//!
+//! | group           | figures                                          | what is done                                  |
+//! |-----------------|--------------------------------------------------|-----------------------------------------------|
+//! | `stateful`      | `flows_driver_over_kernel`, `flow_cost_ns`, ...  | settled connections, a firewall or masquerade |
+//! | `stateful_full` | those with `_full`                               | the same by the Internet's table              |
+//! | `stateful_end`  | `flow_end_ms`, `flow_end_count`                  | a connection is deleted while it is forwarded |
+//! | `stateful_tcp`  | those of `tcp` with `tcp_nat`                    | `tcp` through masquerade, at tcx              |
+//!
 //! `*_over_kernel` is above 1 where manylane is better: for times it is the kernel's by ours. `gap_kill_ms` is the
 //! longest time without a datagram around the end; `stale_ms` from a route's removal to the last datagram by it;
 //! `mirror_lag_ms` how far the mirror is behind, the 99th percentile of looks.
@@ -30,16 +39,19 @@
 mod child;
 mod end;
 mod mirror;
+mod place;
+mod stateful;
 mod tiers;
 
 use std::path::PathBuf;
 
-use manylane_accelerate::accelerator::Options;
+use manylane_accelerate::accelerator::{Options, TierChoice};
+use manylane_accelerate::gate::Bypass;
 use manylane_lab::crossing::prefixes_of;
 use manylane_lab::load::threads_s;
-use manylane_lab::{Lab, Outcome, Pinger, SERVER_V4, ping};
+use manylane_lab::{Lab, Outcome, Pinger, Rules, SERVER_V4, ping};
 
-use crate::network::{Network, PORTS, ask, is_unavailable};
+use crate::network::{Network, PORTS, ask, is_unavailable, needs};
 use crate::prelude::*;
 use crate::progress;
 
@@ -50,7 +62,8 @@ pub struct Plan {
     pace: Pace,
     #[command(flatten)]
     table: Table,
-    /// Only groups whose names begin so: rate, full, tcp, latency, idle, gap, mirror, churn
+    /// Only groups whose names begin so: rate, full, tcp, latency, idle, gap, mirror, churn; and by name only: stateful,
+    /// stateful_full, stateful_end, stateful_tcp
     #[arg(long, value_name = "WORD", default_value = "")]
     only: String,
     /// The child that accelerates: its API's socket
@@ -59,10 +72,13 @@ pub struct Plan {
     /// The child's lease in milliseconds
     #[arg(long, hide = true, default_value_t = 200)]
     lease: u64,
+    /// To try the rows of `stateful` without a lane: the accelerator overlooks rules, and forwards past them
+    #[arg(long, hide = true)]
+    bypass_rules: bool,
 }
 
 /// The groups, and under which name the bound of each is known: groups of one name share networks.
-const GROUPS: [(&str, &str); 8] = [
+const GROUPS: [(&str, &str); 12] = [
     ("rate", "veth/rate"),
     ("tcp", "veth/few"),
     ("latency", "veth/few"),
@@ -71,7 +87,15 @@ const GROUPS: [(&str, &str); 8] = [
     ("full", "veth/full"),
     ("mirror", "veth/mirror"),
     ("churn", "veth/churn"),
+    ("stateful", "veth/stateful"),
+    ("stateful_full", "veth/stateful_full"),
+    ("stateful_end", "veth/stateful_end"),
+    ("stateful_tcp", "veth/stateful_tcp"),
 ];
+
+/// Groups that begin so are measured by name only, as long as no lane takes connections: their rows would be refused in
+/// each run of everything.
+const BY_NAME: &str = "stateful";
 
 /// The bounds of all groups.
 pub fn bounds() -> Vec<&'static str> {
@@ -79,7 +103,9 @@ pub fn bounds() -> Vec<&'static str> {
 }
 
 fn bounds_of(only: &str) -> Vec<&'static str> {
-    let wanted = GROUPS.iter().filter(|(group, _)| group.starts_with(only));
+    let is_wanted =
+        |group: &str| group.starts_with(only) && !(only.is_empty() && group.starts_with(BY_NAME));
+    let wanted = GROUPS.iter().filter(|(group, _)| is_wanted(group));
     let mut bounds: Vec<_> = wanted.map(|(_, bound)| *bound).collect();
     bounds.dedup();
     bounds
@@ -96,6 +122,17 @@ impl Plan {
 
     fn rounds(&self) -> usize {
         self.pace.rounds(1, 7, 1)
+    }
+
+    /// An accelerator of a router with rules.
+    fn accelerator(&self) -> Options {
+        let bypass = Bypass { netfilter: self.bypass_rules };
+        Options { bypass, ..Options::new(PORTS) }
+    }
+
+    /// Rounds of each kind of flows: they are many kinds.
+    fn flow_rounds(&self) -> usize {
+        self.pace.rounds(1, 3, 1)
     }
 
     fn slice(&self) -> Duration {
@@ -130,6 +167,9 @@ fn measure(plan: &Plan, output: &Output, cores: [usize; 2]) -> Result {
             "veth/rate" => tiers::measure(plan, &[], "", cores, &mut rounds),
             "veth/few" => with_few_routes(plan, cores, &mut rounds),
             "veth/gap" => end::measure(plan, &mut rounds),
+            "veth/stateful" => stateful::measure(plan, &[], "", cores, &mut rounds),
+            "veth/stateful_end" => stateful::end(plan, &mut rounds),
+            "veth/stateful_tcp" => tcp_masqueraded(plan, cores, &mut rounds),
             _ => {
                 let routes = match &mut routes {
                     Some(routes) => routes,
@@ -161,7 +201,7 @@ fn with_few_routes(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Resul
         }
     }
     if plan.has(&["tcp"]) {
-        tcp(plan, &mut both, cores, rounds)?;
+        tcp(plan, &mut both, cores, rounds, "")?;
     }
     if plan.has(&["latency"]) {
         latency(plan, &both, rounds)?;
@@ -188,13 +228,14 @@ fn with_full_table(
 ) -> Result {
     match bound {
         "veth/full" => tiers::measure(plan, routes, "_full", cores, rounds),
+        "veth/stateful_full" => stateful::measure(plan, routes, "_full", cores, rounds),
         "veth/mirror" => mirror::measure(plan, routes, rounds),
         _ => mirror::churn(plan, routes, cores[0], rounds),
     }
 }
 
-/// iperf3, the hosts' offloads at their defaults, with 1 and with 8 connections.
-fn tcp(plan: &Plan, both: &mut Both, cores: [usize; 2], rounds: &mut Rounds) -> Result {
+/// iperf3, the hosts' offloads at their defaults, with 1 and with 8 connections. Figures' names have `kind`.
+fn tcp(plan: &Plan, both: &mut Both, cores: [usize; 2], rounds: &mut Rounds, kind: &str) -> Result {
     for (_, network) in &mut *both {
         network.serve_tcp(cores, &[SERVER_V4])?;
     }
@@ -204,16 +245,56 @@ fn tcp(plan: &Plan, both: &mut Both, cores: [usize; 2], rounds: &mut Rounds) -> 
         for (connections, suffix) in counts {
             for (router, network) in &*both {
                 progress::tick();
+                let passed = Passed::until_now(network);
                 let gbps = network.lab.transfer(SERVER_V4, seconds, connections)?.gbps;
-                rounds.push(&format!("tcp{router}_gbps{suffix}"), "Gb/s", Some(gbps));
+                let left = if kind.is_empty() { None } else { passed.left_to_kernel(network) };
+                let gbps = left.map_or(Ok(gbps), Err).map_err(|cause| rounds.blame(cause)).ok();
+                rounds.push(&format!("tcp{kind}{router}_gbps{suffix}"), "Gb/s", gbps);
             }
         }
     }
     for (_, suffix) in counts {
-        let [over, under] = ["", "_kernel"].map(|router| format!("tcp{router}_gbps{suffix}"));
-        rounds.ratio(&format!("tcp_over_kernel{suffix}"), &over, &under);
+        let [over, under] = ["", "_kernel"].map(|router| format!("tcp{kind}{router}_gbps{suffix}"));
+        rounds.ratio(&format!("tcp{kind}_over_kernel{suffix}"), &over, &under);
     }
     Ok(())
+}
+
+/// As `tcp`, masqueraded: by the kernel, and by the lane at tcx, which sees the segments that hosts' offloads make.
+fn tcp_masqueraded(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result {
+    needs(&["nft"])?;
+    let options = Options { tier: TierChoice::Ingress, ..plan.accelerator() };
+    let mut both =
+        [("_kernel", Network::with_routes(1, &[])?), ("", Network::accelerated(1, &[], options)?)];
+    for (_, network) in &both {
+        Rules::Masquerade.load(&network.lab.router, PORTS)?;
+    }
+    tcp(plan, &mut both, cores, rounds, "_nat")?;
+    both.into_iter().try_for_each(|(_, network)| network.close())
+}
+
+/// What an accelerator's programs have seen, and forwarded.
+struct Passed {
+    seen: u64,
+    forwarded: u64,
+}
+
+impl Passed {
+    fn until_now(network: &Network) -> Passed {
+        let ledger = network.accelerator().map(|source| source.ledger()).unwrap_or_default();
+        Passed { seen: ledger.seen, forwarded: ledger.forwarded }
+    }
+
+    /// Why what has passed since is the kernel's figure and not the accelerator's, if it is.
+    fn left_to_kernel(self, network: &Network) -> Option<String> {
+        let source = network.accelerator()?;
+        let now = Passed::until_now(network);
+        let seen = (now.seen - self.seen).max(1);
+        let share = (now.forwarded - self.forwarded) as f64 / seen as f64;
+        let refused = source.ports().iter().find(|port| !port.ingress).map(place::refusal);
+        let of_lane = || format!("the lane forwards {:.1} % of the packets", share * 100.0);
+        (share < place::SHARE_MIN).then(|| refused.unwrap_or_else(of_lane))
+    }
 }
 
 fn latency(plan: &Plan, both: &Both, rounds: &mut Rounds) -> Result {
@@ -255,3 +336,18 @@ fn idle_percent(slice: Duration) -> Result<f64> {
 
 const QUICK_TABLE: usize = 20_000;
 const PATIENCE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_the_lane_are_measured_by_name_only() {
+        let of_lane = |bounds: &[&str]| bounds.iter().filter(|name| name.contains(BY_NAME)).count();
+        assert_eq!(of_lane(&bounds()), 0);
+        let named = bounds_of(BY_NAME);
+        assert_eq!((of_lane(&named), named.len()), (4, 4));
+        assert_eq!(bounds_of("stateful_tcp"), ["veth/stateful_tcp"]);
+        assert!(bounds_of("tcp").iter().all(|name| !name.contains(BY_NAME)));
+    }
+}

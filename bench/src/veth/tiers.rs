@@ -13,15 +13,15 @@
 //! A veth takes redirected frames only with the first two. What is redirected (`driver`, `xdp_fib`, `floor`) is for
 //! frames that a driver sees first: the kernel, which makes a packet of each, gains less from such a sink.
 
-use manylane_accelerate::accelerator::{Options, TierChoice};
-use manylane_api::accelerate::Accelerated;
-use manylane_io::interface::{Interface, Offloads};
+use manylane_accelerate::accelerator::Options;
+use manylane_io::interface::Interface;
 use manylane_lab::Flows;
 use manylane_lab::crossing::sink_at;
-use manylane_lab::generator::{LiveSink, Yardstick};
-use manylane_lab::load::{NOBODYS_MAC, rate};
+use manylane_lab::generator::Yardstick;
+use manylane_lab::load::NOBODYS_MAC;
 
 use super::Plan;
+use super::place::{GRO, PLAIN, Place, SHARE_MIN, Sink, XDP};
 use crate::network::{Network, PORTS};
 use crate::prelude::*;
 use crate::progress;
@@ -59,19 +59,6 @@ const WORKERS_2: Contestant = contestant("workers_2", By::Tier("workers"), 2);
 const FIB: Contestant = contestant("xdp_fib", By::Program(Yardstick::Fib), 0);
 const FLOOR: Contestant = contestant("floor", By::Program(Yardstick::Floor), 0);
 const GENERATOR: Contestant = contestant("generator", By::Nothing, 0);
-
-/// How frames end at the server: what its figures' names end in, whether its device polls, and whether a program
-/// drops them in the driver.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Sink {
-    suffix: &'static str,
-    gro: bool,
-    xdp: bool,
-}
-
-const XDP: Sink = Sink { suffix: "", gro: false, xdp: true };
-const GRO: Sink = Sink { suffix: "_gro", gro: true, xdp: false };
-const PLAIN: Sink = Sink { suffix: "_plain", gro: false, xdp: false };
 
 /// The contestants with each sink.
 const WITH: [(Sink, &[Contestant]); 3] = [
@@ -122,7 +109,7 @@ pub fn measure(
             for (kind, flows) in with(sink, &flows) {
                 for &contestant in contestants {
                     let place = &mut places[contestant.place];
-                    let mpps = place.forwarded(contestant, sink, flows, cores[0], plan)?;
+                    let mpps = contestant.forwarded(place, sink, flows, cores[0], plan.slice())?;
                     let name = format!("{}{suffix}{kind}", contestant.figure(sink));
                     rounds.push(&name, "Mpps", Some(mpps));
                 }
@@ -165,33 +152,22 @@ fn net(rounds: &mut Rounds, suffix: &str) {
     }
 }
 
-struct Place {
-    network: Network,
-    sink: Option<(Sink, Option<LiveSink>)>,
-}
-
-impl Place {
-    fn new(network: Network) -> Result<Place> {
-        // Both ways are to be the tier's.
-        network.lab.client.run(|| Offloads::set_gro("eth0", true))?;
-        Ok(Place { network, sink: None })
-    }
-
-    /// Million frames a second that reach the sink. The contestant has to forward nearly all of them.
+impl Contestant {
+    /// Million frames a second that reach the sink at this place. The contestant has to forward nearly all of them.
     fn forwarded(
-        &mut self,
-        contestant: Contestant,
+        self,
+        place: &mut Place,
         sink: Sink,
         flows: &Flows,
         core: usize,
-        plan: &Plan,
+        slice: Duration,
     ) -> Result<f64> {
         progress::tick();
-        self.end_in(sink)?;
-        let network = &self.network;
+        place.end_in(sink)?;
+        let network = &place.network;
         let router = &network.lab.router;
         let (mut dropped_at_once, mut _program, mut tier) = (None, None, None);
-        match contestant.by {
+        match self.by {
             By::Kernel => {}
             By::Tier(name) => tier = Some(name),
             By::Program(which) => {
@@ -204,63 +180,22 @@ impl Place {
             }
             By::Nothing => dropped_at_once = Some(sink_at(router, "lan")?),
         }
-        let source = network.accelerator();
-        if let (Some(source), Some(tier)) = (&source, tier) {
-            choose(source, tier)?;
+        if let Some(tier) = tier {
+            place.choose(tier)??;
         }
-        let by_tier = || -> Option<u64> {
-            let ledger = source.as_ref()?.ledger();
-            tier.map(|tier| ledger.tiers.get(tier).copied().unwrap_or(0))
-        };
         let generator = network.lab.generate(flows, 1, core)?;
-        let before = by_tier();
-        let (frames, elapsed) = rate(plan.slice(), || match (&dropped_at_once, &self.sink) {
-            (Some(sink), _) | (None, Some((_, Some(sink)))) => Ok(sink.dropped().0),
-            _ => network.lab.received(),
-        })?;
-        if let (Some(before), Some(after)) = (before, by_tier())
-            && ((after - before) as f64) < frames * 0.95
-        {
-            let (count, ledger) = (after - before, source.map(|source| source.ledger()));
+        let lap = match &dropped_at_once {
+            Some(sink) => place.lap(slice, tier, || Ok(sink.dropped().0))?,
+            None => place.lap(slice, tier, || place.sunk())?,
+        };
+        if tier.is_some() && lap.share() < SHARE_MIN {
+            let ledger = network.accelerator().map(|source| source.ledger());
             return Err(
-                format!("{tier:?} forwarded {count} of {frames} frames: {ledger:#?}").into()
+                format!("{tier:?} forwarded part of the frames: {lap:?}: {ledger:#?}").into()
             );
         }
         generator.stop()?;
-        Ok(frames / elapsed / 1e6)
-    }
-
-    /// Frames end in this sink from now on.
-    fn end_in(&mut self, sink: Sink) -> Result {
-        if self.sink.as_ref().is_some_and(|set| set.0 == sink) {
-            return Ok(());
-        }
-        drop(self.sink.take());
-        let server = &self.network.lab.server;
-        server.run(move || Offloads::set_gro("eth0", sink.gro))?;
-        let program = if sink.xdp { Some(sink_at(server, "eth0")?) } else { None };
-        self.sink = Some((sink, program));
-        Ok(())
-    }
-}
-
-/// Sets the tier that forwards from now on; waits until it does, receiving and transmitting.
-fn choose(source: &Arc<dyn Accelerated>, tier: &str) -> Result {
-    debug_assert!(TierChoice::named(tier).is_some());
-    for port in PORTS {
-        let set = source.set(&format!("port.{port}.tier"), tier);
-        set.map_err(|error| format!("{port} to {tier}: {error:?}"))?;
-    }
-    let patience = Instant::now() + PATIENCE;
-    loop {
-        let ports = source.ports();
-        if ports.iter().all(|port| port.tier == tier && port.egress_tier == tier) {
-            return Ok(());
-        }
-        if Instant::now() > patience {
-            return Err(format!("the tier {tier} did not begin: {ports:#?}").into());
-        }
-        thread::sleep(LOOK); // Another thread decides, without notifying this one.
+        Ok(lap.mpps())
     }
 }
 
@@ -285,6 +220,3 @@ fn few() -> Vec<Kind> {
 fn many(routes: &[(IpAddr, u8)]) -> Vec<Kind> {
     vec![("", Flows::ipv4()), ("_v6", Flows::ipv6(routes)), ("_near", Flows::near())]
 }
-
-const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(5);

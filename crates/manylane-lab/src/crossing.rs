@@ -277,6 +277,21 @@ impl Flows {
         Flows { name, first, destinations: Destinations::InTurn(vec![first]) }
     }
 
+    /// To these addresses of one IP version, each packet's drawn anew. Those of IPv6 end in the same 64 bits.
+    ///
+    /// # Panics
+    ///
+    /// Without an address.
+    pub fn among(addresses: Vec<IpAddr>) -> Flows {
+        let first = addresses[0];
+        Flows { destinations: Destinations::Drawn(addresses), ..Flows::to(first) }
+    }
+
+    /// All addresses to which packets go.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        self.destinations.addresses()
+    }
+
     /// To 65,536 IPv6 addresses, each packet's drawn anew: nearly all of that space is empty, so they are in prefixes of
     /// this table.
     pub fn ipv6(prefixes: &[(IpAddr, u8)]) -> Flows {

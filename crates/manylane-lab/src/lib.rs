@@ -30,6 +30,7 @@
 //! | `scenario.rs` | what the tests in `tests/netns/` share                        |
 //! | `topology.rs` | [`Topology`]: any number of hosts and routers, from a text        |
 //! | `steady.rs`   | [`Steady`]: numbered datagrams while something else changes       |
+//! | `stateful.rs` | [`Rules`] of a router that filters by connection, and settled [`Datagrams`] through it |
 //! | `tools.rs`    | `ip`, `nft`, `tc` and others in a namespace; [`until`]            |
 //! | `accelerated.rs` | `manylane accelerate` in a namespace, and what it says          |
 //! | `crossing.rs` | [`Crossing`]: small packets across two ports of a router, hosts across two  |
@@ -62,6 +63,7 @@ pub mod ping;
 pub mod prefixes;
 pub mod random;
 pub mod scenario;
+pub mod stateful;
 pub mod steady;
 pub mod tcp;
 pub mod tools;
@@ -80,6 +82,7 @@ pub use network::{
     WAN_V6,
 };
 pub use ping::{IcmpError, Outcome, PingReport, Pinger, ping};
+pub use stateful::{Datagrams, Rules};
 pub use steady::{Arrivals, Steady, SteadyOptions};
 pub use tcp::{TcpHalf, TcpReport, TcpTransfer, TransferEnd, tcp_transfer};
 pub use tools::{tool, until};

@@ -65,6 +65,23 @@ pub enum Destinations {
     Near,
 }
 
+impl Destinations {
+    /// All addresses to which frames go.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        match self {
+            Destinations::InTurn(list) | Destinations::Drawn(list) => list.clone(),
+            Destinations::Spread => computed(SPREAD),
+            Destinations::Near => computed(NEAR),
+        }
+    }
+}
+
+/// The addresses that `live.bpf.c` computes.
+fn computed([first, factor]: [u64; 2]) -> Vec<IpAddr> {
+    let address = |number: u64| first as u32 + (number * factor) as u32 % COMPUTED_WITHIN;
+    (0..1 << 16).map(|number| Ipv4Addr::from_bits(address(number)).into()).collect()
+}
+
 /// Sends frames out of an interface until it is dropped, on a thread of its own.
 pub struct LiveGenerator {
     state: Words<u64>,
@@ -84,8 +101,8 @@ impl LiveGenerator {
         let (destinations, drawn, [first_address, factor]) = match &options.destinations {
             Destinations::InTurn(list) => (&**list, 0, [0; 2]),
             Destinations::Drawn(list) => (&**list, 1, [0; 2]),
-            Destinations::Spread => (NONE, 2, [0x1000_0000, KNUTH]),
-            Destinations::Near => (NONE, 2, [0x0a80_0000, 1]),
+            Destinations::Spread => (NONE, 2, SPREAD),
+            Destinations::Near => (NONE, 2, NEAR),
         };
         let words = template.destinations(destinations);
         let (words, lower) = words.map_err(|source| failed("load", source))?;
@@ -354,8 +371,11 @@ pub(super) const KIND: Kind = Kind { program: 6, attach: 37, flags: 0, interface
 const HEAD_BYTES: usize = 64;
 const HEAD_WORDS: usize = HEAD_BYTES / 8;
 const SETTING_WORDS: usize = 10;
-/// His multiplier: numbers that are near each other go far apart.
-const KNUTH: u64 = 2_654_435_761;
+/// First address, and what an address's number is multiplied with: Knuth's multiplier, by which numbers that are near
+/// each other go far apart.
+const SPREAD: [u64; 2] = [0x1000_0000, 2_654_435_761];
+const NEAR: [u64; 2] = [0x0a80_0000, 1];
+const COMPUTED_WITHIN: u32 = 0x6000_0000;
 const STATE_WORDS: usize = 8;
 const SENT: usize = 2;
 const CPU_WORDS: usize = 32;
