@@ -59,6 +59,8 @@ pub enum PortCount {
     LostNoBuffer,
     /// Packets lost at this port because they did not fit a frame, or were refused (a level).
     LostInvalid,
+    /// Packets that this port's device had received, and that were not read when the port was closed.
+    LostClosed,
     /// Packets that this port's device took to transmit and dropped (a level of what it says). Such packets
     /// count as transmitted, as far as we can account for them.
     LostTransmit,

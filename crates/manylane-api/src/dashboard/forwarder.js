@@ -51,7 +51,7 @@ class Forwarder {
     }));
     table(at("ports"), PORT_COLUMNS, ports.map((port, place) => {
       const now = rates[place];
-      const lost = port.lost_ring_full + port.lost_no_buffer + port.lost_invalid + port.lost_transmit;
+      const lost = port.lost_ring_full + port.lost_no_buffer + port.lost_invalid + port.lost_closed + port.lost_transmit;
       const link = port.state !== "open" ? port.state : port.link_up ? "up" : "down";
       return [
         { text: port.name, title: `${port.driver}, ${port.mac}, ${port.addresses.join(", ")}` }, { text: link, class: link === "up" ? "good-text" : "bad-text" },

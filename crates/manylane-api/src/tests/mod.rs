@@ -48,7 +48,7 @@ fn the_json_has_stable_names() {
         "port name driver chosen interface mac mtu state link_up mode zero_copy frames_max single_because queues \
          addresses checksum \
          received received_bytes transmitted transmitted_bytes lost_ring_full lost_no_buffer lost_invalid \
-         lost_transmit segments_cut checksums_completed chains_joined dropped faults copies vlan"
+         lost_closed lost_transmit segments_cut checksums_completed chains_joined dropped faults copies vlan"
     );
     assert_eq!(
         keys(&FaultStatus::default()),

@@ -1,8 +1,13 @@
 //! The program that keeps what an AF_PACKET port receives from the host's own stack.
 
+use std::os::fd::BorrowedFd;
+
+use aya::maps::Array;
 use aya::programs::links::FdLink;
 use aya::programs::tc::TcAttachOptions;
-use aya::programs::{LinkOrder, SchedClassifier, TcAttachType, TestRun, TestRunOptions};
+use aya::programs::{
+    LinkOrder, SchedClassifier, SocketFilter, TcAttachType, TestRun, TestRunOptions,
+};
 use aya::{Ebpf, EbpfLoader};
 
 use super::BpfError;
@@ -14,6 +19,22 @@ pub struct MuteProgram(Ebpf);
 /// The program on an interface, until this is dropped or the process dies.
 pub struct MuteLink {
     _link: FdLink,
+    ebpf: Ebpf,
+}
+
+impl MuteLink {
+    /// Gives the interface's packets back to the host's stack. When this returns, these packet sockets receive none any
+    /// more, and each packet that no socket has received is the stack's.
+    pub fn release<'a>(mut self, sockets: impl Iterator<Item = BorrowedFd<'a>>) {
+        // Where the kernel has no memory for a filter, its socket receives until it is closed, and so does the stack.
+        for socket in sockets {
+            let _ = shut(&mut self.ebpf).attach(socket);
+        }
+        let word = self.ebpf.map_mut(".bss").expect("the object has this map");
+        let word = Array::<_, u32>::try_from(word).expect("it is an array of one word");
+        let _ = { word }.set(0, 1, 0); // There is no other way to fail than to name another element.
+        drop(self); // Waits until no processor runs the program, nor those of the sockets.
+    }
 }
 
 impl MuteProgram {
@@ -32,6 +53,7 @@ impl MuteProgram {
         let mut ebpf =
             EbpfLoader::new().btf(None).load(object).map_err(|source| failed("load", source))?;
         program(&mut ebpf).load().map_err(|source| failed("load", source))?;
+        shut(&mut ebpf).load().map_err(|source| failed("load", source))?;
         Ok(MuteProgram(ebpf))
     }
 
@@ -58,7 +80,7 @@ impl MuteProgram {
             .map_err(|source| failed("attach", source))?;
         let link = program.take_link(id).map_err(|source| failed("attach", source))?;
         let link = FdLink::try_from(link).map_err(|source| failed("attach", source))?;
-        Ok(MuteLink { _link: link })
+        Ok(MuteLink { _link: link, ebpf: self.0 })
     }
 
     /// What the program says about `frame` (`BPF_PROG_TEST_RUN`): a `TCX_*` number of linux/bpf.h.
@@ -82,6 +104,11 @@ fn failed(
 fn program(ebpf: &mut Ebpf) -> &mut SchedClassifier {
     let program = ebpf.program_mut("mute").expect("the object has this program");
     program.try_into().expect("it is a classifier")
+}
+
+fn shut(ebpf: &mut Ebpf) -> &mut SocketFilter {
+    let program = ebpf.program_mut("shut").expect("the object has this program");
+    program.try_into().expect("it filters for a socket")
 }
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("mute.bpf.o");

@@ -5,7 +5,8 @@
 use crate::common;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::packet;
@@ -23,6 +24,8 @@ use manylane_io::port::{self, Losses};
 const FRAMES: u32 = 8192;
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+/// Between two packets of a sender that goes on.
+const PAUSE: Duration = Duration::from_micros(50);
 const OUR_V4: &str = "10.0.0.1:7000";
 const PEER_V4: &str = "10.0.0.2:9000";
 const ALL_HOME: Closed = Closed { posted: 64 * 33, unread: 0 };
@@ -436,6 +439,53 @@ fn a_closed_port_gives_every_frame_back() {
         assert!(poll(&fds, Some(Duration::from_secs(5))).expect("it is open").any());
         let closed = port.close(receivers, transmitters, &mut lab.pool);
         assert_eq!(closed, Closed { unread: 1, ..ALL_HOME }, "round {round}");
+        lab.assert_all_home();
+    }
+}
+
+/// What arrives while a port closes is lost with a counter, or the stack's.
+#[test]
+fn a_packet_that_no_closing_socket_has_is_the_stacks() {
+    let Some(mut lab) = Lab::new(2048) else { return };
+    let address = "10.0.0.1".parse().expect("it is one");
+    let mut netlink = Netlink::open().expect("netlink is always there");
+    netlink.add_address("r0", address, 24).expect("it has none yet");
+    let socket = UdpSocket::bind(OUR_V4).expect("the address is there");
+    rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 64 << 20).expect("root may");
+    for round in 0..5 {
+        let Some(opened) = lab.open(2, 1, AfPacketConfig::default()) else { return };
+        let Opened { port, receivers, transmitters, .. } = opened;
+        let (stop, stopped) = mpsc::channel::<()>();
+        let (sent, closed) = thread::scope(|scope| {
+            let peer = &lab.peer;
+            let sender = scope.spawn(|| {
+                peer.run(move || {
+                    let socket = UdpSocket::bind("10.0.0.2:0").expect("the address is the peer's");
+                    let send = || socket.send_to(b"on and on", OUR_V4).expect("we know it");
+                    let mut sent = 0;
+                    // A thousand a second or more: fewer than a socket has room for, in the time of five closings.
+                    while let Err(mpsc::RecvTimeoutError::Timeout) = stopped.recv_timeout(PAUSE) {
+                        send();
+                        sent += 1;
+                    }
+                    sent
+                })
+            });
+            let fds: Vec<_> = receivers.iter().map(|receiver| receiver.as_fd()).collect();
+            assert!(poll(&fds, None).expect("they are open").any());
+            let closed = port.close(receivers, transmitters, &mut lab.pool);
+            // The stack receives by now.
+            socket.peek(&mut [0; 64]).expect("the address is there");
+            drop(stop);
+            (sender.join().expect("it does not panic"), closed)
+        });
+        assert!(closed.unread > 0);
+        for _ in closed.unread..sent {
+            assert_eq!(payload(&socket), b"on and on", "round {round}: {closed:?} of {sent}");
+        }
+        socket.set_nonblocking(true).expect("any socket can");
+        assert!(socket.recv(&mut [0; 64]).is_err(), "round {round}: {closed:?} of {sent}");
+        socket.set_nonblocking(false).expect("any socket can");
         lab.assert_all_home();
     }
 }

@@ -342,7 +342,8 @@ fn a_closed_port_gives_every_frame_back() {
             assert_eq!(meta.ingress, PortId(9));
             fates.push(fate);
         });
-        let expected = Closed { completed: 5, unsent: 3, posted: 1017, unread: 7, ..closed };
+        let expected =
+            Closed { completed: 5, unsent: 3, posted: 1017, unread: 7, lost: 7, ..closed };
         assert_eq!(closed, expected, "round {round}");
         assert_eq!((closed.uncompleted, closed.held), (0, 0));
         assert_eq!(fates.iter().filter(|fate| **fate == Fate::Dropped).count(), 3);

@@ -360,7 +360,7 @@ fn unread_jumbo_packets_are_returned() {
     lab.peer_sends(PEER_V4, OUR_V4, &pattern(8972), 7);
     wait_until(|| receivers[0].pending() == 7 * 6);
     let closed = lab.close(port, receivers, transmitters);
-    assert_eq!((closed.posted, closed.unread), (1024 - 42, 42));
+    assert_eq!((closed.posted, closed.unread, closed.lost), (1024 - 42, 42, 7));
     lab.assert_all_home();
 }
 

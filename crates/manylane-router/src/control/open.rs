@@ -166,7 +166,8 @@ pub fn close(
         }
         Device::Pcap(_) => 0, // With its transmitters the lanes end.
         Device::AfPacket(port) => {
-            packet::close_af_packet(*port, receivers, transmitters, pool);
+            let lost = packet::close_af_packet(*port, receivers, transmitters, pool);
+            stats.count(id, PortCount::LostClosed, lost as u64);
             0
         }
         Device::Tap(port) => {
@@ -174,9 +175,10 @@ pub fn close(
             0
         }
         Device::AfXdp { port, .. } => {
-            af_xdp::close_af_xdp(*port, receivers, transmitters, pool, |fate, ingress| {
-                count_ended(stats, id, fate, ingress);
-            })
+            let ended = |fate, ingress| count_ended(stats, id, fate, ingress);
+            let closed = af_xdp::close_af_xdp(*port, receivers, transmitters, pool, ended);
+            stats.count(id, PortCount::LostClosed, closed.lost as u64);
+            closed.held
         }
     }
 }

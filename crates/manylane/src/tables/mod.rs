@@ -134,8 +134,8 @@ fn prepared(ports: &[PortStatus]) -> String {
 
 /// What the device lost, either way: none of it is among the drops.
 pub(crate) fn lost(port: &PortStatus) -> u64 {
-    let lost = [port.lost_ring_full, port.lost_no_buffer, port.lost_invalid, port.lost_transmit];
-    lost.into_iter().fold(0, u64::saturating_add)
+    let received = [port.lost_ring_full, port.lost_no_buffer, port.lost_invalid, port.lost_closed];
+    received.into_iter().chain([port.lost_transmit]).fold(0, u64::saturating_add)
 }
 
 /// `up, native, copy, repair`: what a packet meets on this port.

@@ -126,9 +126,6 @@ impl<'s> Between<'s> {
     }
 
     fn ports(&self, former: Option<&Forwarder>, now: &Forwarder) -> Pane {
-        let lost = |port: &PortStatus| {
-            port.lost_ring_full + port.lost_no_buffer + port.lost_invalid + port.lost_transmit
-        };
         let rows = now.ports.iter().map(|port| {
             let was =
                 former.and_then(|daemon| daemon.ports.iter().find(|was| was.name == port.name));
@@ -146,7 +143,7 @@ impl<'s> Between<'s> {
                 number(rate(&|port| port.transmitted)),
                 number(rate(&|port| port.transmitted_bytes * 8)),
                 loss(rate(&|port| port.dropped.values().sum())),
-                loss(rate(&lost)),
+                loss(rate(&crate::tables::lost)),
             ]
         });
         let columns =

@@ -54,6 +54,8 @@ pub struct PortStatus {
     pub lost_no_buffer: u64,
     /// Packets the device lost because they did not fit ours, or refused: never ours, not in the ledger.
     pub lost_invalid: u64,
+    /// Packets that the port's sockets still had when the port was removed: never ours, not in the ledger.
+    pub lost_closed: u64,
     /// Packets the device took to transmit and dropped: in the ledger they are transmitted.
     pub lost_transmit: u64,
     /// Segments that packets were cut into here, because this port does not.

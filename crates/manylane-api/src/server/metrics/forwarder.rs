@@ -66,6 +66,7 @@ fn ports(ports: &[PortStatus], page: &mut Page<'_>) -> fmt::Result {
             ("ring_full", port.lost_ring_full),
             ("no_buffer", port.lost_no_buffer),
             ("invalid", port.lost_invalid),
+            ("closed", port.lost_closed),
             ("transmit", port.lost_transmit),
         ];
         lost.map(|(reason, n)| (labels([("port", &port.name), ("reason", reason)]), n))

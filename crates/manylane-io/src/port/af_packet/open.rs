@@ -1,6 +1,7 @@
 //! Opening and closing a port, in the calling thread's network namespace.
 
 use std::io;
+use std::os::fd::AsFd;
 
 use manylane_frame::vocabulary::{PortId, QueueId};
 use manylane_frame::{BATCH_MAX, Pool, Region};
@@ -87,7 +88,7 @@ pub struct Facts {
 pub struct Closed {
     /// Frames posted for packets.
     pub posted: usize,
-    /// Packets that waited in the sockets: these are lost, and no counter includes them.
+    /// Packets that waited in the sockets: these are lost.
     pub unread: usize,
 }
 
@@ -170,14 +171,15 @@ impl AfPacket {
     ) -> Closed {
         let ours = |port: PortId| assert_eq!(port, self.port, "a part of another port");
         transmitters.iter().for_each(|transmitter| ours(transmitter.port));
+        receivers.iter().for_each(|receiver| ours(receiver.port));
+        // From here on the stack receives, and no socket does: what each of them has can be counted.
+        self.link.release(receivers.iter().map(AsFd::as_fd));
         let mut closed = Closed::default();
         for receiver in receivers {
-            ours(receiver.port);
             let (posted, unread) = receiver.close(pool);
             closed.posted += posted;
             closed.unread += unread;
         }
-        drop(self.link); // Last: until here the stack must not answer packets that we might have received.
         closed
     }
 

@@ -1,9 +1,9 @@
 //! Closing a port: every frame that the kernel has comes back, and is accounted for.
 
 use std::collections::HashSet;
-use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, iter};
 
 use manylane_frame::vocabulary::PortId;
 use manylane_frame::{Mapping, Meta, Pool};
@@ -27,9 +27,10 @@ pub struct Closed {
     pub unsent: usize,
     /// Posted for receiving.
     pub posted: usize,
-    /// Received, and not read by us, or of incomplete packets: these packets are lost, and no counter includes
-    /// them.
+    /// Received, and not read by us, or of incomplete packets.
     pub unread: usize,
+    /// The packets of `unread`.
+    pub lost: usize,
     /// Frames that the device did not release within the bound. These frames stay lent for ever, and the
     /// region has that many fewer. Only zero-copy devices can do that.
     pub held: usize,
@@ -76,6 +77,11 @@ impl AfXdp {
         };
         let begun: usize = receivers.iter_mut().map(|r| r.joiner.abandon(pool)).sum();
         let unread: usize = receivers.iter_mut().map(|r| r.receive.available() as usize).sum();
+        closed.unread = unread + begun;
+        // A packet that has begun ends among the entries.
+        let is_end = |entry: &libc::xdp_desc| entry.options & libc::XDP_PKT_CONTD == 0;
+        let packets = |r: &mut Receiver| iter::from_fn(|| r.receive.pop()).filter(is_end).count();
+        closed.lost = receivers.iter_mut().map(packets).sum();
         let unsent = unsent(&mut transmitters);
         let posted: Vec<u64> =
             receivers.iter().flat_map(|receiver| receiver.posted.addresses()).collect();
@@ -90,7 +96,6 @@ impl AfXdp {
             closed.held = posted.len() + sending.len();
             return closed;
         }
-        closed.unread = unread + begun;
         closed.posted = posted.len().saturating_sub(unread);
         for address in posted {
             // SAFETY: `Region::reclaim`'s debt: the frame's bit shows that it was lent for receiving and

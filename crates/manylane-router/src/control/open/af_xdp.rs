@@ -3,7 +3,7 @@
 use manylane_frame::Pool;
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId, WorkerId};
 use manylane_io::bpf::{Attach, Mode};
-use manylane_io::port::af_xdp::{AfXdp, AfXdpConfig, Umem};
+use manylane_io::port::af_xdp::{AfXdp, AfXdpConfig, Closed, Umem};
 use manylane_io::port::{Fate, Receiver, Receiving, Transmitter};
 use manylane_net::wire::ethernet::Mac;
 
@@ -69,15 +69,14 @@ pub(super) fn open_af_xdp(
     ))
 }
 
-/// Closes a port; `ended` is called for each packet that the kernel had, with the port that received it. Returns how
-/// many frames the kernel keeps.
+/// Closes a port; `ended` is called for each packet that the kernel had, with the port that received it.
 pub(super) fn close_af_xdp(
     port: AfXdp,
     receivers: Vec<Receiver>,
     transmitters: Vec<Transmitter>,
     pool: &mut Pool,
     mut ended: impl FnMut(Fate, PortId),
-) -> usize {
+) -> Closed {
     let receivers = receivers.into_iter().filter_map(|receiver| match receiver {
         Receiver::AfXdp(queue) => Some(*queue),
         _ => None,
@@ -87,5 +86,5 @@ pub(super) fn close_af_xdp(
         _ => None,
     });
     let (receivers, transmitters) = (receivers.collect(), transmitters.collect());
-    port.close(receivers, transmitters, pool, |fate, meta| ended(fate, meta.ingress)).held
+    port.close(receivers, transmitters, pool, |fate, meta| ended(fate, meta.ingress))
 }

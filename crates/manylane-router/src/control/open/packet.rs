@@ -65,13 +65,14 @@ pub(super) fn open_tap(
     Ok((OpenPort { config, facts, repair, owners, device, lock, copies: None }, halves))
 }
 
-/// Closes a port of packet sockets; `pool` takes its frames back. What it was given to send has left.
+/// Closes a port of packet sockets; `pool` takes its frames back. What it was given to send has left. Returns how many
+/// packets its sockets had.
 pub(super) fn close_af_packet(
     port: AfPacket,
     receivers: Vec<Receiver>,
     transmitters: Vec<Transmitter>,
     pool: &mut Pool,
-) {
+) -> usize {
     let receivers = receivers.into_iter().filter_map(|receiver| match receiver {
         Receiver::AfPacket(queue) => Some(*queue),
         _ => None,
@@ -80,7 +81,7 @@ pub(super) fn close_af_packet(
         Transmitter::AfPacket(transmitter) => Some(*transmitter),
         _ => None,
     });
-    port.close(receivers.collect(), transmitters.collect(), pool);
+    port.close(receivers.collect(), transmitters.collect(), pool).unread
 }
 
 /// Closes a TAP port, alike.

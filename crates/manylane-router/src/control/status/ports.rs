@@ -185,6 +185,7 @@ impl Status {
             lost_ring_full: self.port_sum(id, PortCount::LostRingFull),
             lost_no_buffer: self.port_sum(id, PortCount::LostNoBuffer),
             lost_invalid: self.port_sum(id, PortCount::LostInvalid),
+            lost_closed: self.port_sum(id, PortCount::LostClosed),
             lost_transmit: self.port_sum(id, PortCount::LostTransmit)
                 + port.output.as_ref().map_or(0, |file| file.lost()),
             segments_cut: self.port_sum(id, PortCount::SegmentsCut),
