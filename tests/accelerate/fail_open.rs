@@ -84,6 +84,7 @@ fn another_program_is_reported_and_never_replaced() {
             ranges4: 1024,
             index6: 1024,
             leaves6: 1024,
+            flows: [64, 256, 128],
         })
         .expect("root may load programs");
         let link = fast.attach(&Interface::read("lan").expect("it is there"));
