@@ -12,6 +12,7 @@ use manylane_net::transit::layout::flags::{
     DRIVER_EGRESS, DRIVER_INGRESS, WORKERS_EGRESS, WORKERS_INGRESS,
 };
 use manylane_net::transit::{Verdict, has_partial_checksum};
+use manylane_net::wire::ethernet::ether_type;
 use rustix::net::{AddressFamily, SocketType, socket};
 
 use super::packets::Packet;
@@ -135,12 +136,17 @@ impl InDriver {
             true => record.flags & WORKERS_EGRESS != 0,
             false => entry.flags & DRIVER_INGRESS != 0 && record.flags & DRIVER_EGRESS != 0,
         };
+        let needs_flow = match packet.frame[12..14] == ether_type::IPV6.to_be_bytes() {
+            true => world.required().ipv6,
+            false => world.required().ipv4,
+        };
         let fits = packet.frame.len() <= WORKER_FRAME as usize - 256;
         let takes = number != self.hung && number != self.without && fits;
         match may && record.ifindex == interface {
             false => Became::OtherWay,
             true if has_partial_checksum(&packet.frame) => Became::Partial,
-            true if by_workers && takes => Became::HandedUp,
+            // Workers follow no flows.
+            true if by_workers && takes && !needs_flow => Became::HandedUp,
             true if !by_workers && port != self.absent => Became::Forwarded,
             true => Became::OtherWay,
         }

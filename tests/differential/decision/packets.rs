@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use manylane_net::fib::IpPrefix;
 use manylane_net::transit::Arrival;
+use manylane_net::transit::flows::{Direction, Tuple};
 use manylane_net::wire::checksum::Sum;
 use manylane_net::wire::ethernet::{self, Mac, ether_type};
 use manylane_net::wire::{ip, ipv4, ipv6, protocol, tcp, udp};
@@ -45,11 +46,21 @@ pub fn packet(world: &World, choice: Choice, random: &mut Random) -> Packet {
             (port, port, None)
         }
     };
+    let flow = random.percent(60).then(|| flow(world, random)).flatten();
+    let port = match flow {
+        Some((_, ingress)) if (1..=DEVICES).contains(&ingress) && !choice.tags => ingress,
+        _ => port,
+    };
+    let entry = if tag.is_none() { port } else { entry };
     let ifindex = match random.below(100) {
         0 => choice.stranger,
         _ => world.interfaces[usize::from(port) - 1],
     };
-    let mut packet = if random.percent(50) { ipv4(world, random) } else { ipv6(world, random) };
+    let is_ipv6 = flow.map_or_else(|| random.percent(50), |(tuple, _)| tuple.is_ipv6());
+    let mut packet = if is_ipv6 { ipv6(world, random) } else { ipv4(world, random) };
+    if let Some((tuple, _)) = flow {
+        follow(&mut packet, tuple, random);
+    }
     if random.percent(8) {
         open_checksum(&mut packet, random);
     }
@@ -82,6 +93,54 @@ pub fn packet(world: &World, choice: Choice, random: &mut Random) -> Packet {
     // The kernel does not try summed segments.
     let is_summed = gso_size == 0 && !choice.tags && random.percent(5);
     Packet { frame, arrival, is_summed, priority: random.pick(&[0, 0, 3, 7]) }
+}
+
+/// The tuple of a connection's packets, where such need a flow, and the port that they should come by.
+fn flow(world: &World, random: &mut Random) -> Option<(Tuple, u16)> {
+    let (number, new) = random.pick(&world.connections);
+    let required = world.required();
+    let needs = if new.original.is_ipv6() { required.ipv6 } else { required.ipv4 };
+    let direction = random.pick(&Direction::BOTH);
+    let tuple = match direction {
+        Direction::Original => new.original,
+        Direction::Reply => new.reply,
+    };
+    let ingress = number.map_or(1, |number| u16::from(world.approved(number, direction)[0]));
+    needs.then_some((tuple, ingress))
+}
+
+/// Makes a packet one of a connection, or nearly so.
+fn follow(packet: &mut Vec<u8>, tuple: Tuple, random: &mut Random) {
+    let at = match (tuple.source, tuple.destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            packet[9] = tuple.protocol;
+            packet[12..16].copy_from_slice(&source.octets());
+            packet[16..20].copy_from_slice(&destination.octets());
+            ipv4::HEADER_LEN
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            if random.percent(95) {
+                packet[6] = tuple.protocol;
+            }
+            packet[8..24].copy_from_slice(&source.octets());
+            packet[24..40].copy_from_slice(&destination.octets());
+            ipv6::HEADER_LEN
+        }
+        _ => unreachable!("both are of one family"),
+    };
+    let len = packet.len() - at;
+    if let Some([a, b, c, d, e, f, ..]) = packet.get_mut(at..) {
+        [*a, *b] = tuple.source_port.to_be_bytes();
+        [*c, *d] = tuple.destination_port.to_be_bytes();
+        if tuple.protocol == protocol::UDP && random.percent(95) {
+            [*e, *f] = (len as u16).to_be_bytes();
+        }
+    }
+    if tuple.protocol == protocol::TCP && len >= 20 {
+        packet[at + 12] = random.pick(&[0x50, 0x50, 0x50, 0x50, 0x80, 0x40, 0xf0]);
+        packet[at + 13] = random.pick(&[0x10, 0x10, 0x18, 0xd0, 0x10, 0x11, 0x02, 0x04, 0x30, 0]);
+    }
+    set_checksum(packet);
 }
 
 /// A port, a VLAN's port, and the tag that leads from the one to the other; now and then another tag.

@@ -256,9 +256,10 @@ static __always_inline int leaves_by(__u32 place, __u32 egress)
 	return entry && (LOAD(entry[FLOW_STATE]) >> 40 & 0xff) == egress;
 }
 
-/* From the route of the destination on: `id` is its next hop. The packet with this header has `len` bytes. */
+/* From the route of the destination on: `id` is its next hop. The packet with this header has `len` bytes.
+ * Without `has_rules` there are none of the policy. */
 static __always_inline enum verdict route_out(const struct packet *packet, struct decision *decision, __u32 flags, __u32 id,
-					  const __u32 *header, int is_ipv6, __u32 len)
+					  const __u32 *header, int is_ipv6, __u32 len, int has_rules)
 {
 	__u64 hop = LOAD(next_hops[id & (NEXT_HOPS - 1)]);
 	__u32 kind = hop & 0xff, slot = hop >> 32, number, egress;
@@ -284,7 +285,7 @@ static __always_inline enum verdict route_out(const struct packet *packet, struc
 	if (!number || LOAD(record[RECORD_STAMP]) != LOAD(record[RECORD_STAMP_AGAIN]))
 		return UNRESOLVED;
 	if (!is_ipv6) {
-		__u32 list = LOAD(control[CONTROL_RULES]) & 0xffff;
+		__u32 list = has_rules ? LOAD(control[CONTROL_RULES]) & 0xffff : 0;
 
 		if (list ? !source_is_valid_by_rules(header, LOAD(record[RECORD_EGRESS]), decision->ingress, flags, list) :
 			   (flags & (RP_STRICT | RP_LOOSE) || may_be_local(header[3])) &&
@@ -367,12 +368,12 @@ static __always_inline enum verdict follows_flow(struct decision *decision, int 
 	return FORWARDED;
 }
 
-/* The decision where packets need a flow. Rules and the way back see the source as it came and the destination as it is
+/* The decision where packets need a flow. Route and way back see the source as it came and the destination as it is
  * translated, as in the kernel, which translates sources at the very end. */
 static __noinline int by_flow4(const struct packet *packet, struct decision *decision, __u32 flags)
 {
 	const __u32 *header = packet->data + LINK_HEADER;
-	__u32 translated[HEADER_V4 / 4], len, list;
+	__u32 translated[HEADER_V4 / 4], len;
 	const __u64 *entry;
 	int id, verdict;
 
@@ -385,36 +386,32 @@ static __noinline int by_flow4(const struct packet *packet, struct decision *dec
 	decision->key.addresses[0] = header[3] | (__u64)header[4] << 32;
 	verdict = follows_flow(decision, 0);
 	entry = flow_at(decision->flow);
-	if (verdict != FORWARDED || !entry)
+	if (verdict != FORWARDED)
 		return verdict;
+	if (!entry)
+		return NO_FLOW; /* It was there a moment ago. */
 	translated[0] = header[0];
 	translated[1] = header[1];
 	translated[2] = header[2];
 	translated[3] = header[3];
 	translated[4] = LOAD(entry[FLOW_NEW_ADDRESSES]) >> 32;
+	/* With rules of the policy, the verifier would walk them twice as often, which is more than it does. */
+	if (LOAD(control[CONTROL_RULES]) & 0xffff)
+		return KERNEL_ROUTE;
 	id = lookup4(bpf_ntohl(translated[4]));
-	list = LOAD(control[CONTROL_RULES]) & 0xffff;
-	if (list) {
-		id = by_rules4(translated, LOAD(port_at(decision->ingress)[PORT_INTERFACE]), id, list, 0);
-		if (id < 0)
-			return -id;
-	}
-	return route_out(packet, decision, flags, id, translated, 0, len);
+	return route_out(packet, decision, flags, id, translated, 0, len, 0);
 }
 
 /* Whether a route to an IPv6 source leads out by the ingress port, where a rule of the firewall wants that. */
 static __noinline int source_is_valid6(const __u64 *address, __u32 ingress)
 {
-	/* Which table the way back takes is the kernel's to say where there are rules. */
-	if (LOAD(control[CONTROL_RULES]) >> LISTS_V6 & 0xffff)
-		return 0;
 	return passes_reverse_path(lookup6(bpf_be64_to_cpu(address[0]), bpf_be64_to_cpu(address[1])), ingress, RP_STRICT);
 }
 
 static __noinline int by_flow6(const struct packet *packet, struct decision *decision, __u32 flags)
 {
 	const __u32 *header = packet->data + LINK_HEADER;
-	__u32 translated[HEADER_V6 / 4], len, list;
+	__u32 translated[HEADER_V6 / 4], len;
 	const __u64 *other;
 	__u64 destination[2];
 	int id, verdict;
@@ -428,8 +425,12 @@ static __noinline int by_flow6(const struct packet *packet, struct decision *dec
 	verdict = follows_flow(decision, 1);
 	/* The destination is the source of what comes the other way. */
 	other = flow_addresses_at(((decision->flow - 1) ^ 1) + 1);
-	if (verdict != FORWARDED || !other)
+	if (verdict != FORWARDED)
 		return verdict;
+	if (!other)
+		return NO_FLOW;
+	if (LOAD(control[CONTROL_RULES]) >> LISTS_V6 & 0xffff)
+		return KERNEL_ROUTE;
 	if (flags & RP_STRICT_V6 && !source_is_valid6(decision->key.addresses, decision->ingress))
 		return REVERSE_PATH;
 	destination[0] = LOAD(other[0]);
@@ -437,13 +438,7 @@ static __noinline int by_flow6(const struct packet *packet, struct decision *dec
 	__builtin_memcpy(translated, header, 24);
 	__builtin_memcpy(translated + 6, destination, 16);
 	id = lookup6(bpf_be64_to_cpu(destination[0]), bpf_be64_to_cpu(destination[1]));
-	list = LOAD(control[CONTROL_RULES]) >> LISTS_V6 & 0xffff;
-	if (list) {
-		id = by_rules6(translated, LOAD(port_at(decision->ingress)[PORT_INTERFACE]), id, list);
-		if (id < 0)
-			return -id;
-	}
-	return route_out(packet, decision, flags, id, translated, 1, len);
+	return route_out(packet, decision, flags, id, translated, 1, len, 0);
 }
 
 static __always_inline enum verdict decide4(const struct packet *packet, struct decision *decision, __u32 flags)
@@ -488,7 +483,7 @@ static __always_inline enum verdict decide4(const struct packet *packet, struct 
 		if (id < 0)
 			return -id;
 	}
-	return route_out(packet, decision, flags, id, header, 0, len);
+	return route_out(packet, decision, flags, id, header, 0, len, 1);
 }
 
 static __always_inline enum verdict decide6(const struct packet *packet, struct decision *decision, __u32 flags)
@@ -530,7 +525,7 @@ static __always_inline enum verdict decide6(const struct packet *packet, struct 
 		if (id < 0)
 			return -id;
 	}
-	return route_out(packet, decision, flags, id, header, 1, len);
+	return route_out(packet, decision, flags, id, header, 1, len, 1);
 }
 
 static __always_inline enum verdict decide(const struct packet *packet, struct decision *decision)

@@ -102,22 +102,29 @@ static __always_inline int translate_skb(struct __sk_buff *skb, const struct dec
 	int is_tcp = (decision->key.ends >> 32 & 0xff) == PROTOCOL_TCP;
 	__u32 at = transport + (is_tcp ? CHECKSUM_TCP : CHECKSUM_UDP);
 	__u64 flags = is_tcp ? 0 : BPF_F_MARK_MANGLED_0;
-	void *frame, *limit;
+	void *frame = data(skb), *limit = end(skb);
 
-	if (translation->for_addresses &&
-	    bpf_l4_csum_replace(skb, at, 0, translation->for_addresses, flags | BPF_F_PSEUDO_HDR))
-		return 0;
-	// That has made up for the addresses in the packet's sum, which IPv4's header checksum makes up for, IPv6's none.
-	if (translation->for_addresses && decision->is_ipv6)
-		bpf_csum_update(skb, translation->for_addresses);
-	if (translation->for_ports && bpf_l4_csum_replace(skb, at, 0, translation->for_ports, flags) &&
-	    !translation->for_addresses)
-		return 0;
+	if (frame + transport + CHECKSUM_UDP + 2 > limit)
+		return 0; // The header was there a moment ago.
+	if (!is_tcp && !*(__u16 *)(frame + transport + CHECKSUM_UDP)) {
+		// Without a checksum nothing makes up for the ports, nor, in IPv6, for the addresses.
+		bpf_csum_update(skb, translation->for_ports + (decision->is_ipv6 ? translation->for_addresses : 0));
+	} else {
+		if (translation->for_addresses &&
+		    bpf_l4_csum_replace(skb, at, 0, translation->for_addresses, flags | BPF_F_PSEUDO_HDR))
+			return 0;
+		// That has made up for the addresses in the packet's sum, which IPv4's header checksum makes up for, IPv6's none.
+		if (translation->for_addresses && decision->is_ipv6)
+			bpf_csum_update(skb, translation->for_addresses);
+		if (translation->for_ports && bpf_l4_csum_replace(skb, at, 0, translation->for_ports, flags) &&
+		    !translation->for_addresses)
+			return 0;
+	}
 	frame = data(skb);
 	limit = end(skb);
 	if (decision->is_ipv6) {
 		if (frame + LINK_HEADER + HEADER_V6 + 4 > limit)
-			return 0; // The header was there a moment ago.
+			return 0;
 		translate6(frame + LINK_HEADER, frame + LINK_HEADER + HEADER_V6, translation);
 	} else {
 		if (frame + LINK_HEADER + HEADER_V4 + 4 > limit)

@@ -156,7 +156,9 @@ impl Transit {
         let Some(followed) = self.follow(ingress, &packet)? else {
             return Ok((self.route_out(guard, ingress, packet, arrival, None)?, None));
         };
-        // Rules and the way back see the source as it came, the destination as it is translated.
+        // The program has no room for the policy's rules here: see `decide.h`.
+        check(self.list(matches!(packet, View::V6(_))) == 0, Verdict::KernelRoute)?;
+        // Route and way back see the source as it came, the destination as it is translated.
         let bytes = to_destination(&packet, followed.destination);
         let routed = match packet {
             View::V4(_) => ipv4::View::checked(&bytes).map(View::V4),
@@ -425,8 +427,6 @@ impl Transit {
         if !ingress.has(flags::RP_STRICT_V6) {
             return Ok(());
         }
-        // Which table the way back takes is the kernel's to say where there are rules.
-        check(self.list(true) == 0, Verdict::ReversePath)?;
         let id = self.ipv6.lookup(guard, packet.source().to_bits());
         let is_right = match self.next_hop(guard, id) {
             NextHop::Via(neighbour) => self
