@@ -73,11 +73,17 @@ pub struct Tables {
     pub flow_addresses: WordsMut<u64>,
 }
 
+/// All that programs and daemon share.
+pub(super) struct Created {
+    pub maps: Maps,
+    pub tables: Tables,
+    pub counters: WordsMut<u64>,
+    pub samples: WordsMut<u64>,
+    pub candidates: RingReader,
+}
+
 /// Makes all tables; and for `cpus` CPUs the counters and samples, which programs write.
-pub(super) fn create(
-    sizes: &Sizes,
-    cpus: usize,
-) -> Result<(Maps, Tables, [WordsMut<u64>; 2], RingReader), BpfError> {
+pub(super) fn create(sizes: &Sizes, cpus: usize) -> Result<Created, BpfError> {
     let mut maps = Maps::default();
     let [flow_index, flow_entries, flow_addresses] = sizes.flows;
     let tables = Tables {
@@ -109,7 +115,7 @@ pub(super) fn create(
     let samples = maps.add("samples", samples::words(cpus))?;
     maps.add::<u64>("flow_sketch", cpus * SKETCH_CELLS)?;
     let candidates = maps.add_ring("candidates", CANDIDATES_BYTES)?;
-    Ok((maps, tables, [counters, samples], candidates))
+    Ok(Created { maps, tables, counters, samples, candidates })
 }
 
 /// Ports, with number 0, which is no port.

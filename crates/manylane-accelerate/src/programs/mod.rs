@@ -71,6 +71,7 @@ pub use driver::{
     DriverRow, Failure, PASS, REDIRECTED, WORKER_FRAME,
 };
 pub use grace::Grace;
+use memory::Created;
 pub use memory::{Sizes, Tables};
 pub use samples::{Sample, SampledBy, Samples};
 pub use ticks::Ticks;
@@ -111,7 +112,7 @@ impl IngressProgram {
     pub fn load_object(object: &[u8], sizes: &Sizes) -> Result<(IngressProgram, Tables), BpfError> {
         let load = |source: io::Error| failed("load", source);
         let cpus = maps::cpus().map_err(load)?;
-        let (maps, tables, [counters, samples], candidates) = memory::create(sizes, cpus)?;
+        let Created { maps, tables, counters, samples, candidates } = memory::create(sizes, cpus)?;
         let code = object::code(object, SECTION, |name| maps.meant(name)).map_err(load)?;
         let program = call::load(KIND, NAME, &code).map_err(|source| {
             let complaint = call::complaint(KIND, &code);

@@ -5,7 +5,8 @@ use manylane_sync::rcu::Domain;
 use manylane_sync::words::WordsMut;
 
 use super::*;
-use crate::wire::protocol;
+use crate::wire::checksum::Sum;
+use crate::wire::{ip, protocol};
 
 fn table(flows: usize, domain: &Domain) -> FlowsMut {
     FlowsMut::new(words(flows).map(WordsMut::zeroed), domain.clone(), 0x5eed)
@@ -90,4 +91,73 @@ fn a_full_table_has_found_room_for_all_its_flows() {
     assert_eq!(flows.reclaim(), 1);
     reader.quiescent();
     assert_eq!((flows.insert(new), flows.find(flow.original)), (Ok(gone), None));
+}
+
+/// A frame of this tuple, its checksum as it has to be; of UDP without one, if so.
+fn frame(tuple: Tuple, has_checksum: bool) -> Vec<u8> {
+    let mut transport = vec![0x5a; 33];
+    transport[..2].copy_from_slice(&tuple.source_port.to_be_bytes());
+    transport[2..4].copy_from_slice(&tuple.destination_port.to_be_bytes());
+    transport[4..6].copy_from_slice(&33u16.to_be_bytes());
+    let at = if tuple.protocol == protocol::TCP { 16 } else { 6 };
+    transport[at..at + 2].fill(0);
+    let mut packet = match (tuple.source, tuple.destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let mut header = vec![0x45, 0, 0, 53, 1, 2, 0x40, 0, 64, tuple.protocol, 0, 0];
+            header.extend(source.octets().into_iter().chain(destination.octets()));
+            let checksum = Sum::of(&header).finish();
+            header[10..12].copy_from_slice(&checksum.to_be_bytes());
+            header
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            let mut header = vec![0x60, 0, 0, 0, 0, 33, tuple.protocol, 64];
+            header.extend(source.octets().into_iter().chain(destination.octets()));
+            header
+        }
+        _ => unreachable!("both are of one family"),
+    };
+    let pseudo = match ip::View::checked(&[packet.clone(), transport.clone()].concat()) {
+        Some(view) => view.pseudo_header(tuple.protocol, 33).expect("it is short"),
+        None => unreachable!("the header is right"),
+    };
+    if has_checksum {
+        let checksum = match pseudo.plus(&transport).finish() {
+            0 if tuple.protocol == protocol::UDP => 0xffff,
+            checksum => checksum,
+        };
+        transport[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
+    }
+    let mut frame = vec![0; 14];
+    frame.append(&mut packet);
+    frame.append(&mut transport);
+    frame
+}
+
+#[test]
+fn a_translated_frame_is_as_if_it_had_been_sent_so() {
+    for host in 0..20_000u32 {
+        let is_ipv6 = host % 2 == 0;
+        let protocol = if host % 4 < 2 { protocol::TCP } else { protocol::UDP };
+        let from =
+            Tuple { protocol, ..tuple(is_ipv6, host.wrapping_mul(0x9e37_79b9) >> 8, host as u16) };
+        let to = Tuple {
+            source: tuple(is_ipv6, host ^ 0xffff, 0).source,
+            source_port: (host * 7) as u16,
+            destination: if host % 3 == 0 {
+                tuple(is_ipv6, host, 0).source
+            } else {
+                from.destination
+            },
+            ..from
+        };
+        for has_checksum in [true, false] {
+            // Only UDP over IPv4 may have none (RFC 8200 §8.1).
+            if !has_checksum && (is_ipv6 || protocol == protocol::TCP) {
+                continue;
+            }
+            let mut made = frame(from, has_checksum);
+            translate::translate(&mut made, to, translate::differences(from, to), false);
+            assert_eq!(made, frame(to, has_checksum), "{from:?} to {to:?}");
+        }
+    }
 }
