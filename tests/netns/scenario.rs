@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use manylane_api::{Ledger, Source};
 use manylane_lab::scenario::{all_answered, assert_balanced, lab, skip};
-use manylane_lab::{Lab, LabOptions, RouterOptions};
+use manylane_lab::{Lab, LabOptions, Losses, RouterOptions};
 use manylane_router::config::{Config, ConfigError, Environment};
 use manylane_router::control::Daemon;
 
@@ -61,6 +61,15 @@ impl Scenario {
     /// Packets the router has made for a reason, by its name.
     pub fn created(&self, reason: &str) -> u64 {
         self.source().ledger().created.get(reason).copied().unwrap_or(0)
+    }
+
+    /// What the router and the kernels of all three hosts have lost until now.
+    pub fn losses(&self) -> Losses {
+        let Lab { client, router, server } = &self.lab;
+        let hosts = [("client", client), ("router", router), ("server", server)];
+        let mut losses = Losses::of_kernels(&hosts);
+        losses.add_router(&self.source().ledger(), &self.source().ports());
+        losses
     }
 
     /// Pings from the client until one is answered, so that neighbours are known.

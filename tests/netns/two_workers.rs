@@ -36,10 +36,11 @@ fn each_queue_of_a_link_has_a_worker_of_its_own() {
     let Some(scenario) = start(2) else { return };
     scenario.warm_up(&[SERVER_V4, SERVER_V6]);
     let cores = affinity::cores().expect("every thread may ask");
+    let before = scenario.losses();
     // A veth chooses the queue by flow, or by the core of the sender: many of both.
     thread::scope(|scope| {
         for flow in 0..8 {
-            let (scenario, core) = (&scenario, cores[flow % 2]);
+            let (scenario, before, core) = (&scenario, &before, cores[flow % 2]);
             scope.spawn(move || {
                 affinity::pin(core).expect("the core is one of ours");
                 let destination = [SERVER_V4, SERVER_V6][flow / 2 % 2];
@@ -47,7 +48,8 @@ fn each_queue_of_a_link_has_a_worker_of_its_own() {
                 let report = udp_stream(client, server, destination, 500, 500, 0)
                     .unwrap_or_else(|error| panic!("{destination}: {error}"));
                 assert_eq!(report.damaged + report.duplicated + report.reordered, 0);
-                assert!(report.received > 450, "{destination}: {report:?}");
+                let lost = scenario.losses().since(before);
+                assert_eq!(report.received, report.sent, "{destination}: {lost:#?}");
             });
         }
     });

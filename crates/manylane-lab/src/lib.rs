@@ -31,6 +31,7 @@
 //! | `topology.rs` | [`Topology`]: any number of hosts and routers, from a text        |
 //! | `steady.rs`   | [`Steady`]: numbered datagrams while something else changes       |
 //! | `stateful.rs` | [`Rules`] of a router that filters by connection, and settled [`Datagrams`] through it |
+//! | `losses.rs`   | [`Losses`]: what counts lost packets, by place and reason         |
 //! | `tools.rs`    | `ip`, `nft`, `tc` and others in a namespace; [`until`]            |
 //! | `accelerated.rs` | `manylane accelerate` in a namespace, and what it says          |
 //! | `crossing.rs` | [`Crossing`]: small packets across two ports of a router, hosts across two  |
@@ -57,6 +58,7 @@ pub mod endless;
 #[allow(unsafe_code, reason = "system calls that take addresses")]
 pub mod generator;
 pub mod load;
+pub mod losses;
 pub mod network;
 pub mod packet;
 pub mod ping;
@@ -77,6 +79,7 @@ pub use config::RouterOptions;
 pub use content::Content;
 pub use crossing::{Crossing, Flows, Loaded, SmallPackets};
 pub use endless::{EndlessReport, EndlessTcp};
+pub use losses::Losses;
 pub use network::{
     CLIENT_V4, CLIENT_V6, LAN_V4, LAN_V6, Lab, LabError, LabOptions, SERVER_V4, SERVER_V6, WAN_V4,
     WAN_V6,
