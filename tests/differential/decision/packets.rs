@@ -110,7 +110,7 @@ fn flow(world: &World, random: &mut Random) -> Option<(Tuple, u16)> {
 }
 
 /// Makes a packet one of a connection, or nearly so.
-fn follow(packet: &mut Vec<u8>, tuple: Tuple, random: &mut Random) {
+fn follow(packet: &mut [u8], tuple: Tuple, random: &mut Random) {
     let at = match (tuple.source, tuple.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             packet[9] = tuple.protocol;
