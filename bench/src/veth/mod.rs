@@ -20,7 +20,7 @@
 //! | group           | figures                                          | what is done                                  |
 //! |-----------------|--------------------------------------------------|-----------------------------------------------|
 //! | `stateful`      | `flows_driver_over_kernel`, `flow_cost_ns`, ...  | settled connections, a firewall or masquerade |
-//! | `stateful_full` | those with `_full`                               | the same by the Internet's table              |
+//! | `stateful_full` | those with `_full`                               | those rows by the Internet's table            |
 //! | `stateful_end`  | `flow_end_ms`, `flow_end_count`                  | a connection is deleted while it is forwarded |
 //! | `stateful_tcp`  | those of `tcp` with `tcp_nat`                    | `tcp` through masquerade, at tcx              |
 //!

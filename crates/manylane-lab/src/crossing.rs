@@ -287,7 +287,7 @@ impl Flows {
         Flows { destinations: Destinations::Drawn(addresses), ..Flows::to(first) }
     }
 
-    /// All addresses to which packets go.
+    /// All destination addresses of packets.
     pub fn addresses(&self) -> Vec<IpAddr> {
         self.destinations.addresses()
     }

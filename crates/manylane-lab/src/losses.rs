@@ -65,7 +65,7 @@ impl Losses {
     /// What was lost since `before`.
     pub fn since(&self, before: &Losses) -> Losses {
         let lost = |(name, count): (&String, &u64)| {
-            // The counters of a queue are nobody's for a moment when it changes workers.
+            // The counters of a queue have no owner for a moment when it changes workers.
             let lost = count.saturating_sub(before.of(&[name]));
             (lost > 0).then(|| (name.clone(), lost))
         };
@@ -130,7 +130,7 @@ fn ipv4_counters(text: &str) -> Vec<(String, String, u64)> {
     lines.chunks_exact(2).flat_map(of_protocol).collect()
 }
 
-/// The same from `/proc/net/snmp6`: a line for each counter, `Udp6NoPorts 0`.
+/// Those of `/proc/net/snmp6`: a line for each counter, `Udp6NoPorts 0`.
 fn ipv6_counters(text: &str) -> Vec<(String, String, u64)> {
     let of_line = |line: &str| {
         let (name, number) = line.split_once(char::is_whitespace)?;

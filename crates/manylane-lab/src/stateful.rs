@@ -12,7 +12,7 @@
 //! than its first (`nf_conntrack_udp_packet`, net/netfilter/nf_conntrack_proto_udp.c). No event can bring these two
 //! seconds nearer: [`Datagrams::establish`] takes them.
 //!
-//! How many connections there may be (`nf_conntrack_max`), and how many buckets they share, is the whole machine's: a
+//! How many connections conntrack keeps (`nf_conntrack_max`), and how many buckets they share, is the whole machine's: a
 //! namespace reads these settings, and the first one alone may change them. Timeouts are the namespace's own.
 //!
 //! Needs nft and conntrack, and hosts whose links to the router are called `eth0`.
@@ -261,7 +261,7 @@ impl Sender {
     }
 }
 
-/// Why there are no such rules or connections.
+/// Why the rules or connections could not be made.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum StatefulError {

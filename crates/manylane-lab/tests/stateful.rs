@@ -73,7 +73,7 @@ fn rules_that_are_closed_keep_connections_and_take_none() {
     };
     answer(&listed);
     until_forwarded(router, 300);
-    // Without its entry it is none; the others' answers come behind its own.
+    // Without its entry it is none; the others' answers are behind its own.
     let (first, others) = listed.split_first().expect("there are 300");
     tool(router, &format!("conntrack -D --orig-dst {}", first.original[1].ip()))
         .expect("it is there");

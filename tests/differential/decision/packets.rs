@@ -95,7 +95,7 @@ pub fn packet(world: &World, choice: Choice, random: &mut Random) -> Packet {
     Packet { frame, arrival, is_summed, priority: random.pick(&[0, 0, 3, 7]) }
 }
 
-/// The tuple of a connection's packets, where such need a flow, and the port that they should come by.
+/// The tuple of a connection's packets, where such need a flow, and the ingress port that suits them.
 fn flow(world: &World, random: &mut Random) -> Option<(Tuple, u16)> {
     let (number, new) = random.pick(&world.connections);
     let required = world.required();

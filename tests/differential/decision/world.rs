@@ -160,7 +160,7 @@ impl World {
         }
     }
 
-    /// Asks for flows, and stops or approves them.
+    /// Requires flows or not, and stops or approves them.
     fn set_flows(&mut self, random: &mut Random) {
         self.required = Required { ipv4: random.percent(40), ipv6: random.percent(40) };
         self.generation += u32::from(random.percent(5));

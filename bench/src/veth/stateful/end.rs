@@ -67,7 +67,7 @@ fn deleted(place: &Place) -> Result<Result<[f64; 2], String>> {
     let ms = stream.last_after(gone).as_secs_f64() * 1e3;
     match stream.arrived(end - AFTER / 10..end) {
         0 => Ok(Ok([ms, stream.arrived(mark..end) as f64])),
-        _ => Ok(Err("the stream goes on without its connection".into())),
+        _ => Ok(Err("the stream continues without its connection".into())),
     }
 }
 

@@ -243,7 +243,7 @@ impl Bed {
         Ok(())
     }
 
-    /// Whether conntrack has all connections, assured; if not, what it has.
+    /// Whether conntrack has all connections, assured; if not, the connections that it has.
     fn are_settled(&self, connections: &Connections) -> Result<Result<(), String>> {
         let assured = connections.datagrams.assured(&self.ruled.network.lab.router)?;
         Ok(match connections.count() {
@@ -323,7 +323,7 @@ fn admitted(place: &Place, tier: &str, flows: usize) -> Result<Option<Duration>>
     let mut before = counts()?;
     let bound = before[1] + FRAMES_MAX + flows as u64 * FRAMES_OF_FLOW_MAX;
     loop {
-        thread::sleep(LOOK); // Who forwards is counted, and no event.
+        thread::sleep(LOOK); // Counters say which forwarder it is; no event does.
         let now = counts()?;
         let [by_tier, all] = [0, 1].map(|which| (now[which] - before[which]) as f64);
         if all > 0.0 && by_tier >= all * ADMITTED {

@@ -106,7 +106,7 @@ impl Guard {
         lock(&self.guarded).rules_heard
     }
 
-    /// Sets and maps that have other elements since the last call. The lease goes on meanwhile.
+    /// Sets and maps that have other elements since the last call. The lease stays in force meanwhile.
     #[cfg_attr(not(test), expect(dead_code, reason = "connections are not forwarded yet"))]
     pub fn take_elements(&self) -> BTreeSet<SetName> {
         lock(&self.guarded).elements.as_mut().map(std::mem::take).unwrap_or_default()

@@ -45,7 +45,7 @@ impl Truth {
     }
 }
 
-/// Some bytes, each bit known or not. They lie in place: a question allocates no memory for them.
+/// Some bytes, each bit known or not. The bytes lie in place: a question allocates no memory for them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bits {
     /// 0 where a bit is not known.
@@ -246,7 +246,7 @@ const BYTES: usize = 64;
 mod tests {
     use super::*;
 
-    /// Bytes of which some bits are known, and which a flow would tell.
+    /// Bytes with some known bits; a flow would tell the others.
     fn bits(value: &[u8], known: &[u8], asks: bool) -> Bits {
         let mut bits = Bits::UNKNOWN;
         bits.forget(0, value.len(), asks);

@@ -11,15 +11,15 @@ use super::rules::{Block, Rules, Spot};
 use super::walk::{Live, Notes, Walk};
 use super::{Answer, Options};
 
-/// A class of packets as the rules see it: what they do to all flows alike is decided, and what is left is asked for each
-/// flow. It keeps the rules that it was made from: after a change of rules it is to be made anew.
+/// A class of packets as the rules see it: what they do to all flows alike is decided, and what is left depends on each
+/// flow. A class keeps the rules that it was made from: after a change of rules, make another class.
 #[derive(Clone)]
 pub struct Class {
     rules: Arc<Rules>,
     key: ClassKey,
     options: Options,
     said: Said,
-    /// Base chains that flows have to be asked about, in order.
+    /// Base chains whose answer depends on the flow, in order.
     asked: Vec<Asked>,
     counters: Vec<Spot>,
     reverse_path: Vec<Spot>,
@@ -93,8 +93,8 @@ impl Class {
         }
     }
 
-    /// Whether each chain accepts the packets of all flows, or of none, and does nothing else; `None` if each flow has to be
-    /// asked about.
+    /// Whether each chain accepts the packets of all flows, or of none, and does nothing else; `None` if that depends on the
+    /// flow.
     pub fn allows_all(&self) -> Option<bool> {
         match self.said {
             Said::Yes => Some(true),
@@ -150,7 +150,7 @@ impl Class {
         Provisos { counters: places(&self.counters), reverse_path: places(&self.reverse_path) }
     }
 
-    /// Whether a rule drops packets that come from the wrong port: a forwarder has to check the reverse path strictly.
+    /// Whether a rule drops packets from the wrong port: a forwarder has to check the reverse path strictly.
     pub fn checks_reverse_path(&self) -> bool {
         !self.reverse_path.is_empty()
     }

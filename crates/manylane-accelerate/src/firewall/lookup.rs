@@ -23,7 +23,7 @@ use super::rules::Decision;
 pub(super) struct Elements {
     /// Single keys: places by hash, each the number of an element and 1, or 0.
     single: Box<[u32]>,
-    /// Intervals of one field by their first keys, none of which overlap.
+    /// Intervals of one field by their first keys, without overlaps.
     intervals: Vec<u32>,
     fields: Option<Fields>,
     /// The one that stands for all other keys.
@@ -128,7 +128,7 @@ impl Elements {
     }
 
     /// Looks a key up. The elements that certainly do not match are left out. Takes the elements that it has to compare
-    /// from the budget; `None` if there are too many.
+    /// from the budget; `None` if they are too many.
     pub(super) fn find(&self, set: &Set, key: Option<Part<'_>>, budget: &mut u64) -> Option<Found> {
         let bytes = key.and_then(|key| key.bytes());
         match bytes {
@@ -288,7 +288,7 @@ fn hashed(set: &Set, singles: &[u32]) -> Box<[u32]> {
     places
 }
 
-/// Of keys that the operator chose: it need not withstand anybody else's.
+/// Of keys that the operator chose: it need not withstand keys of a stranger.
 fn hash(key: &[u8]) -> u64 {
     let mut hash = 0u64;
     for word in key.chunks(8) {

@@ -79,7 +79,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// One direction of a connection of which nothing else is known.
+    /// One direction of a connection, with nothing else known.
     pub fn new(original: Tuple, reply: Tuple, is_reply: bool) -> Flow {
         Flow { original, reply, is_reply, mark: None, zone: None, status: None }
     }

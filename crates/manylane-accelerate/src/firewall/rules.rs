@@ -1,4 +1,4 @@
-//! The rules as they are asked: what an expression names is looked up once, when the rules are read.
+//! The rules as a walk reads them: what an expression names is looked up once, when the rules are read.
 
 use std::collections::BTreeMap;
 

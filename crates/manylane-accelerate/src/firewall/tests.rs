@@ -47,7 +47,7 @@ fn forward(rules: Vec<Vec<Expression>>) -> RuleTable {
     table(TableFamily::Inet, vec![chain("forward", base(Hook::Forward, "filter", true), rules)])
 }
 
-/// A flow to this port, translated by nobody.
+/// A flow to this port, without a translation.
 fn flow(destination_port: u16) -> Flow {
     let (source, destination) = ([10, 1, 0, 1].into(), [10, 2, 0, 1].into());
     let original = Tuple { source, source_port: 4000, destination, destination_port };

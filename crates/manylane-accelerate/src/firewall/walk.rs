@@ -60,8 +60,8 @@ impl Outcome {
     }
 }
 
-/// The rules of a table's chains that matter to the flows of a class, by the number of the chain: of the other rules it is
-/// known that they let all packets of the class pass to the next rule.
+/// The rules of a table's chains that matter to the flows of a class, by the number of the chain. The
+/// other rules let all packets of the class pass to the next rule.
 pub(super) type Live = Box<[Option<Box<[u32]>>]>;
 
 /// What is noted of a question about a class.
@@ -92,7 +92,7 @@ pub(super) struct Walk<'w> {
 }
 
 impl<'w> Walk<'w> {
-    /// A walk for a question about a class, of which notes are taken.
+    /// A walk for a question about a class, with notes.
     pub(super) fn of_class(
         rules: &'w Rules,
         table: usize,

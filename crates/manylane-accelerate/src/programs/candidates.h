@@ -3,7 +3,7 @@
  * Which connections are worth an entry in the flow table. A packet that needs an entry and has none is counted in a sketch,
  * a cell for each hash, of this CPU: at the 16th of a direction the daemon hears of it, once more at the 32nd after that,
  * and so on, twice as many each time. A cell belongs to the flow that most of its packets are of (Boyer and Moore's
- * majority vote), so a flood of new connections changes cells and reaches nobody.
+ * majority vote), so a flood of new connections changes cells and wakes no thread.
  */
 #ifndef MANYLANE_PROGRAMS_CANDIDATES_H
 #define MANYLANE_PROGRAMS_CANDIDATES_H

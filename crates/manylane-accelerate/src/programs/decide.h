@@ -70,7 +70,7 @@ struct decision {
 	/* TCP: it opens, closes or resets the connection. */
 	__u16 closes;
 	__u8 has_payload;
-	/* It needs an entry, has none, and is a packet as those of a connection that has one. */
+	/* The packet needs an entry, has none, and is as those of a connection that has one. */
 	__u8 is_candidate;
 	/* Where it is looked for. */
 	struct flow_key key;
@@ -248,7 +248,7 @@ static __always_inline void describe_flow(struct flow *flow, const __u32 *header
 	flow->transport_len = len - (is_ipv6 ? HEADER_V6 : HEADER_V4);
 }
 
-/* Whether the rules have been asked about the packets of a flow that leave by this port. */
+/* Whether a flow is approved for packets that leave by this port. */
 static __always_inline int leaves_by(__u32 place, __u32 egress)
 {
 	const __u64 *entry = flow_at(place);
@@ -257,7 +257,7 @@ static __always_inline int leaves_by(__u32 place, __u32 egress)
 }
 
 /* From the route of the destination on: `id` is its next hop. The packet with this header has `len` bytes.
- * Without `has_rules` there are none of the policy. */
+ * Without `has_rules` the policy has the usual rules only. */
 static __always_inline enum verdict route_out(const struct packet *packet, struct decision *decision, __u32 flags, __u32 id,
 					  const __u32 *header, int is_ipv6, __u32 len, int has_rules)
 {
@@ -389,7 +389,7 @@ static __noinline int by_flow4(const struct packet *packet, struct decision *dec
 	if (verdict != FORWARDED)
 		return verdict;
 	if (!entry)
-		return NO_FLOW; /* It was there a moment ago. */
+		return NO_FLOW; /* The entry was there a moment ago. */
 	translated[0] = header[0];
 	translated[1] = header[1];
 	translated[2] = header[2];

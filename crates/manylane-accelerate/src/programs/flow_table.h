@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * The flow table: the connections that the kernel's firewall and translation have decided about. `manylane-net` has the
- * same in transit/flows/, where it is said what the words mean and who writes them.
+ * same in transit/flows/, which says what the words mean and which side writes them.
  *
  * An entry is one direction of a connection, and the entry beside it (its number with the last bit changed) the other.
  * What identifies an entry is compared whole; the index only says where to look.
@@ -72,7 +72,7 @@ static __always_inline void hash_flow(struct flow_key *key, int is_ipv6)
 	key->hash = mixed(hash ^ key->ends, seed.port);
 }
 
-/* The entry's number plus one, by its hash alone; 0 if there is none. */
+/* The entry's number plus one, by its hash alone; 0 if none has it. */
 static __noinline __u32 place_of_flow(__u64 hash)
 {
 	__u64 at = hash & (NUMBER(flow_index_words) - 1) & ~(__u64)(FLOW_BUCKET - 1), word;
@@ -97,7 +97,7 @@ static __noinline __u32 place_of_flow(__u64 hash)
 	return 0;
 }
 
-/* The words of an entry, by its number plus one; 0 if there is no such entry. */
+/* The words of an entry, by its number plus one; 0 beyond the table. */
 static __always_inline __u64 *flow_at(__u32 place)
 {
 	__u64 at = ((__u64)place - 1) * FLOW_WORDS;
@@ -106,7 +106,7 @@ static __always_inline __u64 *flow_at(__u32 place)
 	return at > NUMBER(flow_entries_words) - FLOW_WORDS ? 0 : &flow_entries[at];
 }
 
-/* The IPv6 addresses of an entry: four words; 0 if there is no such entry. */
+/* The IPv6 addresses of an entry: four words; 0 beyond the table. */
 static __always_inline const __u64 *flow_addresses_at(__u32 place)
 {
 	__u64 at = ((__u64)place - 1) * 4;
@@ -115,7 +115,7 @@ static __always_inline const __u64 *flow_addresses_at(__u32 place)
 	return at > NUMBER(flow_addresses_words) - 4 ? 0 : &flow_addresses[at];
 }
 
-/* The number plus one of the entry with this key; 0 if there is none. */
+/* The number plus one of the entry with this key; 0 if none has it. */
 static __always_inline __u32 find_flow(struct flow_key *key, int is_ipv6)
 {
 	const __u64 *entry, *addresses;

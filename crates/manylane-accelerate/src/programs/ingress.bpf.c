@@ -113,7 +113,7 @@ static __always_inline int translate_skb(struct __sk_buff *skb, const struct dec
 		if (translation->for_addresses &&
 		    bpf_l4_csum_replace(skb, at, 0, translation->for_addresses, flags | BPF_F_PSEUDO_HDR))
 			return 0;
-		// That has made up for the addresses in the packet's sum, which IPv4's header checksum makes up for, IPv6's none.
+		// The helper has taken the addresses out of the packet's sum. IPv4's header checksum does so by itself, IPv6 has none.
 		if (translation->for_addresses && decision->is_ipv6)
 			bpf_csum_update(skb, translation->for_addresses);
 		if (translation->for_ports && bpf_l4_csum_replace(skb, at, 0, translation->for_ports, flags) &&

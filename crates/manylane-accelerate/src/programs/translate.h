@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * What the translation of a flow does to a packet: addresses, ports, and the sums over them (RFC 1624). `manylane-net` has
- * the same in transit/flows/translate.rs. Who calls has decided that the packet is forwarded.
+ * the same in transit/flows/translate.rs. The caller has decided that the packet is forwarded.
  */
 #ifndef MANYLANE_PROGRAMS_TRANSLATE_H
 #define MANYLANE_PROGRAMS_TRANSLATE_H
@@ -91,7 +91,7 @@ static __always_inline int translate(void *data, const void *end, const struct d
 	if (is_tcp)
 		*checksum = with_sum(*checksum, by);
 	else if (*checksum) {
-		/* 0 would say that there is none (RFC 768). */
+		/* 0 would say that the sender computed none (RFC 768). */
 		__u16 sum = with_sum(*checksum, by);
 
 		*checksum = sum ? sum : 0xffff;

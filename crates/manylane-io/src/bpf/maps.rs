@@ -103,7 +103,7 @@ impl Maps {
 pub struct RingReader(aya::maps::RingBuf<aya::maps::MapData>);
 
 impl RingReader {
-    /// Hands the oldest record to `read`, if there is one, and takes it out.
+    /// Hands the oldest record, if any, to `read`, and takes it out.
     pub fn next<T>(&mut self, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
         self.0.next().map(|record| read(&record))
     }

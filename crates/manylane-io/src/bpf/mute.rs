@@ -32,7 +32,7 @@ impl MuteLink {
         }
         let word = self.ebpf.map_mut(".bss").expect("the object has this map");
         let word = Array::<_, u32>::try_from(word).expect("it is an array of one word");
-        let _ = { word }.set(0, 1, 0); // There is no other way to fail than to name another element.
+        let _ = { word }.set(0, 1, 0); // The call fails only for another element.
         drop(self); // Waits until no processor runs the program, nor those of the sockets.
     }
 }

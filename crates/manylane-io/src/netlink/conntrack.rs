@@ -123,7 +123,7 @@ impl Tcp {
     /// Both ends have sent a SYN.
     pub const SYN_SENT2: u8 = 9;
 
-    /// This end asked for window scaling.
+    /// This end offers window scaling.
     pub const WINDOW_SCALE: u8 = 0x01;
     /// This end takes selective acknowledgements.
     pub const SACK_PERMITTED: u8 = 0x02;
@@ -131,7 +131,7 @@ impl Tcp {
     pub const CLOSE_INIT: u8 = 0x04;
     /// Packets outside the window are valid.
     pub const BE_LIBERAL: u8 = 0x08;
-    /// There is unacknowledged data: the timeout is `tcp_timeout_unacknowledged` at most.
+    /// Data is unacknowledged: the timeout is `tcp_timeout_unacknowledged` at most.
     pub const DATA_UNACKNOWLEDGED: u8 = 0x10;
     /// The highest acknowledgement is known; a reset that is older is invalid.
     pub const MAXACK_SET: u8 = 0x20;
@@ -144,9 +144,9 @@ pub struct Status(pub u32);
 impl Status {
     /// A helper expected it.
     pub const EXPECTED: Status = Status(1 << 0);
-    /// Packets went both ways.
+    /// Packets of both directions were seen.
     pub const SEEN_REPLY: Status = Status(1 << 1);
-    /// It is not evicted early.
+    /// The connection is not evicted early.
     pub const ASSURED: Status = Status(1 << 2);
     /// Its first packet has left.
     pub const CONFIRMED: Status = Status(1 << 3);
@@ -160,13 +160,13 @@ impl Status {
     pub const SOURCE_NAT_DONE: Status = Status(1 << 7);
     /// Destination translation is decided.
     pub const DESTINATION_NAT_DONE: Status = Status(1 << 8);
-    /// It is removed.
+    /// The connection is removed.
     pub const DYING: Status = Status(1 << 9);
     /// Its timeout cannot be changed.
     pub const FIXED_TIMEOUT: Status = Status(1 << 10);
-    /// It is a template of a rule.
+    /// A template of a rule.
     pub const TEMPLATE: Status = Status(1 << 11);
-    /// It lost a race with a connection of the same tuple (`IPS_UNTRACKED` in old kernels).
+    /// The connection lost a race with a connection of the same tuple (`IPS_UNTRACKED` in old kernels).
     pub const NAT_CLASH: Status = Status(1 << 12);
     /// A rule gave it its helper.
     pub const HELPER: Status = Status(1 << 13);

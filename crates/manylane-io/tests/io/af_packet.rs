@@ -24,7 +24,7 @@ use manylane_io::port::{self, Losses};
 const FRAMES: u32 = 8192;
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
-/// Between two packets of a sender that goes on.
+/// Between two packets of a sender that continues.
 const PAUSE: Duration = Duration::from_micros(50);
 const OUR_V4: &str = "10.0.0.1:7000";
 const PEER_V4: &str = "10.0.0.2:9000";

@@ -107,7 +107,7 @@ fn a_liberal_connection_reads_back_as_liberal() {
     });
 }
 
-/// What a lane has to leave alone is told. A part that this kernel lacks is passed over.
+/// The kernel says of a connection why a lane has to leave it alone. A part that this kernel lacks is passed over.
 #[test]
 fn extensions_and_zones_are_told() {
     let Some(host) = common::host("extensions") else { return };

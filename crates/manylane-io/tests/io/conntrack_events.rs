@@ -68,14 +68,14 @@ fn an_expired_connection_is_told_when_it_is_looked_up() {
     });
 }
 
-/// `nf_conntrack_events` 2, the default: a connection that began before anybody listened has no room for events.
+/// `nf_conntrack_events` 2, the default: a connection that began before a process listened has no room for events.
 #[test]
 fn an_older_connection_ends_in_silence_and_its_echo_says_so() {
     let Some(host) = common::host("older") else { return };
     common::setting(&host, "net/netfilter/nf_conntrack_events", "0");
     host.run(|| {
         let (maker, mut conntrack, mut events) = open();
-        // A listener in any namespace makes room; here nobody does, as with 2 where nobody listens anywhere.
+        // A listener in any namespace makes room; here no process listens, as with 2 where none listens anywhere.
         maker.make(&tcp(1));
         manylane_io::sysctl::set("net/netfilter/nf_conntrack_events", "2").expect("root may");
         maker.make(&tcp(2));

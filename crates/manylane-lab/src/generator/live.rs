@@ -66,7 +66,7 @@ pub enum Destinations {
 }
 
 impl Destinations {
-    /// All addresses to which frames go.
+    /// All destination addresses of frames.
     pub fn addresses(&self) -> Vec<IpAddr> {
         match self {
             Destinations::InTurn(list) | Destinations::Drawn(list) => list.clone(),

@@ -131,7 +131,7 @@ verdicts! {
         "First packets, short connections, and what is neither TCP nor UDP are such. Many of them: `manylane show why`.",
     28 FlowPaused "flow_paused"
         "its connection has a place in the flow table, and the kernel has to see this packet"
-        "It opens, closes or resets the connection, or came while rules or routes changed.",
+        "The packet opens, closes or resets the connection, or rules or routes changed meanwhile.",
 }
 
 impl Verdict {

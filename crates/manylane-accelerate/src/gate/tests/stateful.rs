@@ -8,7 +8,7 @@ const STATEFUL: Terms = Terms { bypass: Bypass { netfilter: false }, stateful: t
 const V4: Stateful = Stateful { v4: true, v6: false };
 const V6: Stateful = Stateful { v4: false, v6: true };
 
-/// A chain of this family with a connection's state in a rule, where no routed packet comes by.
+/// A chain of this family with a connection's state in a rule, that no routed packet passes.
 fn tracks(family: TableFamily) -> Chain {
     Chain { tracking_rules: 1, ..chain(family, Hook::Input, "filter", 1, false) }
 }

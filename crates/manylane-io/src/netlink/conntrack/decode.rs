@@ -206,7 +206,7 @@ pub(super) mod tests {
         assert!(!synproxy(0) && synproxy(1));
     }
 
-    /// What is told of a connection, in every part.
+    /// The description of a connection, in every part.
     fn full() -> Vec<u8> {
         let tcp = [
             put(CTA_PROTOINFO_TCP_STATE, &[3]),

@@ -23,9 +23,9 @@ pub struct ConntrackEvents {
 /// What happened to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It has ended. Tuples, id and status are as they were.
+    /// The connection has ended. Tuples, id and status are as they were.
     Destroyed(Connection),
-    /// It has this mark now. Flags of TCP are unknown.
+    /// The connection has this mark now. Flags of TCP are unknown.
     Marked(Connection),
 }
 
@@ -58,7 +58,7 @@ impl ConntrackEvents {
 
     /// Begins to listen to marks too, or stops.
     ///
-    /// This costs the kernel more than all else here: while anybody listens to updates, the kernel composes a message at
+    /// Marks cost the kernel more than all else here: while a process listens to updates, the kernel composes a message at
     /// every change of a connection's state, several for each TCP connection, before the filter drops most of them.
     pub fn hear_marks(&mut self, is_wanted: bool) -> Result<(), NetlinkError> {
         let option =

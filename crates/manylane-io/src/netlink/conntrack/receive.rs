@@ -29,7 +29,7 @@ impl Datagrams {
         Datagrams { bytes, received: Vec::with_capacity(COUNT) }
     }
 
-    /// Receives what is pending, up to a bound: the number of datagrams, or `WouldBlock` where there is none.
+    /// Receives what is pending, up to a bound: the number of datagrams, or `WouldBlock` where none is.
     pub(super) fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         self.received.clear();
         // SAFETY: zeroes are a value of these structures: numbers and pointers.

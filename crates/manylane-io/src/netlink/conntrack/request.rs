@@ -43,9 +43,9 @@ pub struct Change {
 /// A connection that has been changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changed {
-    /// It is this now, and it will announce its end to [`ConntrackEvents`](super::ConntrackEvents).
+    /// The connection is this now, and it will announce its end to [`ConntrackEvents`](super::ConntrackEvents).
     Announcing(Connection),
-    /// It has no room for events, so its end will not be announced.
+    /// The connection has no room for events, so its end will not be announced.
     Silent,
 }
 
@@ -56,8 +56,8 @@ impl Conntrack {
         Ok(Conntrack { socket, port, requests: Vec::new(), answers: Datagrams::new() })
     }
 
-    /// Looks connections up, each by its tuple of either direction: one answer for each, in order. `None` where there is
-    /// no such connection.
+    /// Looks connections up, each by its tuple of either direction: one answer for each, in order. `None` where no
+    /// such connection exists.
     pub fn get(&mut self, tuples: &[Tuple]) -> Result<Vec<Option<Connection>>, NetlinkError> {
         let mut found = vec![None; tuples.len()];
         for (tuples, found) in tuples.chunks(CHUNK).zip(found.chunks_mut(CHUNK)) {
@@ -67,7 +67,7 @@ impl Conntrack {
         Ok(found)
     }
 
-    /// Changes connections: one answer for each, in order. `ENOENT` where there is no such connection.
+    /// Changes connections: one answer for each, in order. `ENOENT` where no such connection exists.
     ///
     /// Without listeners to updates this takes a quarter of the time of [`get`](Conntrack::get). With them, each change is
     /// an event, and takes as long as `get`.
@@ -79,10 +79,10 @@ impl Conntrack {
         Ok(answers.into_iter().map(|answer| answer.map(|_| ())).collect())
     }
 
-    /// The same, and returns each connection as it is after the change, if it announces its end. This takes as long as
+    /// As [`change`](Conntrack::change), and returns each connection as it is after the change, if it announces its end. The echo takes as long as
     /// [`get`](Conntrack::get) and [`change`](Conntrack::change) together.
     ///
-    /// The kernel sends the event about a change to the socket that asked for an echo (`NLM_F_ECHO`), if the connection
+    /// The kernel sends the event about a change to the socket that wants an echo (`NLM_F_ECHO`), if the connection
     /// has room for events. Where a rule has restricted the connection's events (`ct event set`, `CT --ctevents`), the
     /// answer is about those of changes, not of the end.
     ///

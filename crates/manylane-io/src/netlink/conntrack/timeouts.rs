@@ -11,7 +11,7 @@ use crate::sysctl::{self, SysctlError};
 pub struct Timeouts {
     /// Established TCP connections.
     pub tcp_established: Duration,
-    /// The same with unacknowledged data.
+    /// Of an established TCP connection with unacknowledged data.
     pub tcp_unacknowledged: Duration,
     /// UDP flows that were not answered, or only just now.
     pub udp: Duration,

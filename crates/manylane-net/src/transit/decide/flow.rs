@@ -85,7 +85,7 @@ fn transport(packet: &View<'_>) -> Option<(Tuple, bool)> {
     }
 }
 
-/// A copy of a packet that goes elsewhere; its checksums are what they were.
+/// A copy of a packet with another destination; its checksums are what they were.
 pub(super) fn to_destination(packet: &View<'_>, destination: IpAddr) -> Vec<u8> {
     let mut bytes = packet.packet().to_vec();
     match destination {

@@ -27,7 +27,7 @@
 //! | words of an entry | by           | hold                                                                |
 //! |-------------------|--------------|---------------------------------------------------------------------|
 //! | 0 to 3            | the writer   | addresses (IPv4), ports, protocol; both translated; sums' differences |
-//! | 4                 | the writer   | generation, and the ports that the rules were asked about           |
+//! | 4                 | the writer   | generation, and the ports that the flow is approved for             |
 //! | 5, 6              | the programs | packets, bytes                                                      |
 //! | 7                 | the programs | the last packet's tick; packets that the kernel got; whether it closes |
 //!
@@ -37,8 +37,8 @@
 //!
 //! # Concurrency
 //!
-//! An entry is written while no place of the index leads to it, and used again after a grace period. A reader that comes
-//! by an older place compares the whole key, and finds another connection's or the same. The generation is the switch: a
+//! An entry is written while no place of the index leads to it, and used again after a grace period. A reader that follows
+//! an older place compares the whole key, and finds that of another connection or its own. The generation is the switch: a
 //! packet follows an entry whose generation is the control word's. To raise that one word stops all flows at once.
 
 mod key;

@@ -162,7 +162,7 @@ impl FlowsMut {
             words[entry::NEW_PORTS] = new.ends & 0xffff_ffff | addresses << 32 | ports << 48;
             words[entry::STATE] = if is_translated { entry::TRANSLATED << 48 } else { 0 };
             for (at, word) in (first..).zip(words) {
-                // Relaxed: invariant 2. Who finds the entry has loaded a place that `publish` wrote below.
+                // Relaxed: invariant 2. A reader that finds the entry has loaded a place that `publish` wrote below.
                 self.entries.store(at, word);
             }
             for (at, word) in (number as usize * 8 + direction * 4..).zip(key.addresses) {

@@ -59,7 +59,7 @@ pub(in crate::transit) fn translate(
     let by =
         if is_partial { u32::from(addresses) } else { u32::from(addresses) + u32::from(ports) };
     add(frame, place, by, is_partial);
-    // 0 would say that there is no checksum (RFC 768).
+    // 0 would say that the sender computed none (RFC 768).
     if is_udp && frame[place..place + 2] == [0, 0] {
         frame[place..place + 2].copy_from_slice(&[0xff, 0xff]);
     }
