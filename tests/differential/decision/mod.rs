@@ -3,6 +3,7 @@
 //! | file           | holds                                                                        |
 //! |----------------|------------------------------------------------------------------------------|
 //! | `world.rs`     | random tables, as a writer makes them, and random changes of them            |
+//! | `connections.rs` | the flow table of a world                                                  |
 //! | `packets.rs`   | packets for a world: ordinary, odd, malformed                                |
 //! | `program.rs`   | the program in the kernel, tried on a packet; and how it differs from its twin |
 //! | `driver.rs`    | the program in the driver, tried likewise                                    |
@@ -10,6 +11,7 @@
 //! | `changes.rs`   | records that say whose they are, replaced while packets are tried            |
 
 mod changes;
+mod connections;
 mod driver;
 mod forwarder;
 mod packets;

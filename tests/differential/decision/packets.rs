@@ -138,7 +138,9 @@ fn follow(packet: &mut [u8], tuple: Tuple, random: &mut Random) {
     }
     if tuple.protocol == protocol::TCP && len >= 20 {
         packet[at + 12] = random.pick(&[0x50, 0x50, 0x50, 0x50, 0x80, 0x40, 0xf0]);
-        packet[at + 13] = random.pick(&[0x10, 0x10, 0x18, 0xd0, 0x10, 0x11, 0x02, 0x04, 0x30, 0]);
+        let plain = random.pick(&[0x10, 0x18, 0xd0]);
+        let flags = if random.percent(4) { random.byte() } else { plain };
+        packet[at + 13] = flags;
     }
     set_checksum(packet);
 }

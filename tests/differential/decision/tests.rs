@@ -4,13 +4,14 @@
 //! | test                                    | the claim                                                |
 //! |-----------------------------------------|----------------------------------------------------------|
 //! | `the_program_decides_as_its_twin`       | verdict, counters, bytes, priority and exit are equal    |
+//! | `flows_are_followed_as_by_the_twin`     | ... also of what follows a flow, at ingress and in the driver |
 //! | `with_tags_too`                         | ... also of what comes with a VLAN tag                   |
 //! | `in_the_driver_as_its_twin`             | ... and of what comes to the program in the driver (XDP) |
-//! | `a_difference_would_be_found`           | ... and if they were not, that would be seen             |
+//! | `a_difference_would_be_found`, `a_difference_of_a_flow_would_be_found` | ... and if they were not, that would be seen |
 //! | `what_it_forwards_is_forwarded`         | `forward` would send it to the same neighbour, as it is  |
 //! | `no_record_is_used_half_or_too_late`    | under changes, a packet is sent by one record, that was true |
 //!
-//! All but the fourth need root. A failure shows its packet, and by which seed it came:
+//! All but `what_it_forwards_is_forwarded` need root. A failure shows its packet, and by which seed it came:
 //!
 //! | variable              | for                                             |
 //! |-----------------------|-------------------------------------------------|
@@ -30,11 +31,13 @@ use super::driver::{Became, InDriver};
 use super::forwarder::{Engine, PACKET_MAX, Sent};
 use super::packets::{Choice, Packet, packet};
 use super::program::{Difference, Lab, Program};
-use super::world::{World, sizes};
+use super::world::{PORTS, World, sizes};
 use crate::random::Random;
 use manylane_lab::scenario::skip;
 use manylane_net::fib::{IpPrefix, Limits};
-use manylane_net::transit::layout::flags::{EGRESS, FORWARDING_V4, INGRESS, RP_STRICT};
+use manylane_net::transit::layout::flags::{
+    DRIVER_EGRESS, DRIVER_INGRESS, EGRESS, FORWARDING_V4, INGRESS, RP_STRICT,
+};
 use manylane_net::transit::{
     Action, Adjacency, Arrival, Memory, PortRecord, Rule, TransitMut, Verdict,
 };
@@ -111,19 +114,33 @@ fn agree(tags: bool, packets: u64, without: &'static [Verdict]) {
         let mut changes = Random::of_packet(seed, u64::MAX);
         let mut world = World::new(memory, &interfaces, &mut changes);
         let mut met = [0u64; Verdict::ALL.len()];
-        let (mut short, started) = (0, Instant::now());
+        let (mut short, mut counted, started) = (0, 0, Instant::now());
         for number in 0..packets {
             if number % EPOCH == 0 {
                 world.change(30, &mut changes);
             }
             let packet = nth(&world, Choice { tags, stranger }, seed, number);
+            // Not of every packet, since sums over all flows take longer than the packet.
+            let followed = number.is_multiple_of(20).then(|| world.followed());
             match compare(&mut program, &world, &packet) {
-                Ok(Some(verdict)) => met[verdict.number()] += 1,
+                Ok(Some(verdict)) => {
+                    met[verdict.number()] += 1;
+                    if let Some((packets, bytes)) = followed {
+                        let len = len_of_flow(&world, &packet, verdict);
+                        let sums = (packets + u64::from(len.is_some()), bytes + len.unwrap_or(0));
+                        assert_eq!(world.followed(), sums, "packet {number} of seed {seed}");
+                        counted += u64::from(len.is_some());
+                    }
+                }
                 Ok(None) => short += 1,
                 Err(difference) => panic!("packet {number} of seed {seed}: {difference}"),
             }
         }
-        println!("{packets} packets in {:?}, {short} too short", started.elapsed());
+        println!(
+            "{packets} packets in {:?}, {short} too short; {counted} looked at as a flow's",
+            started.elapsed()
+        );
+        assert!(counted > packets / 20_000, "{counted}");
         for &verdict in Verdict::ALL {
             println!("{:>9} {verdict}", met[verdict.number()]);
             let can_be = verdict != NEVER && !without.contains(&verdict);
@@ -132,6 +149,16 @@ fn agree(tags: bool, packets: u64, without: &'static [Verdict]) {
             assert!(can_be || met[verdict.number()] == 0, "{verdict} cannot be");
         }
     });
+}
+
+/// Bytes from the IP header on, of a packet that has followed a flow.
+fn len_of_flow(world: &World, packet: &Packet, verdict: Verdict) -> Option<u64> {
+    let view = ip::View::checked(packet.frame.get(14..)?)?;
+    let needs = match view {
+        ip::View::V4(_) => world.required().ipv4,
+        ip::View::V6(_) => world.required().ipv6,
+    };
+    (needs && verdict == Verdict::Forwarded).then_some(view.packet_len() as u64)
 }
 
 fn nth(world: &World, choice: Choice, seed: u64, number: u64) -> Packet {
@@ -201,6 +228,92 @@ fn a_difference_would_be_found() {
         };
         for (what, plant) in plants {
             let found = found(plant);
+            println!("{what}: found at packet {found:?}");
+            assert_eq!(found.is_none(), what == "nothing", "{what}: {found:?}");
+        }
+    });
+}
+
+/// Nothing but flows keeps these packets in the kernel: most of them follow one.
+#[test]
+fn flows_are_followed_as_by_the_twin() {
+    let Some((lab, mut program, memory)) = lab(false) else { return };
+    let Lab { host, interfaces, stranger } = lab;
+    host.run(move || {
+        let seed = number("MANYLANE_SEED", 1);
+        let packets = number("MANYLANE_PACKETS", 400_000);
+        let mut changes = Random::of_packet(seed, u64::MAX);
+        let mut world = World::new(memory, &interfaces, &mut changes);
+        world.open();
+        world.require_flows(1);
+        for port in 1..PORTS {
+            let facts = world.tables.port(port);
+            let flags = facts.flags | DRIVER_INGRESS | DRIVER_EGRESS;
+            world.tables.set_port(port, PortRecord { flags, ..facts });
+        }
+        let driver = InDriver::load(&program, &interfaces);
+        let [mut followed, mut in_driver] = [0; 2];
+        for number in 0..packets {
+            if number % EPOCH == 0 {
+                world.change(0, &mut changes);
+            }
+            let mut packet = nth(&world, Choice { tags: false, stranger }, seed, number);
+            match compare(&mut program, &world, &packet) {
+                Ok(verdict) => followed += u64::from(verdict == Some(Verdict::Forwarded)),
+                Err(difference) => panic!("packet {number} of seed {seed}: {difference}"),
+            }
+            packet.arrival.gso_size = 0;
+            if packet.frame.len() > IN_ONE_PIECE {
+                continue;
+            }
+            match driver.compare(&world, &packet) {
+                Ok(outcome) => in_driver += u64::from(outcome == Some(Became::Forwarded)),
+                Err(difference) => panic!("packet {number} of seed {seed}: {difference}"),
+            }
+        }
+        println!("{followed} and {in_driver} of {packets} have followed a flow");
+        assert!(followed > packets / 40 && in_driver > packets / 400, "{followed}, {in_driver}");
+    });
+}
+
+/// The same for flows. Without packets that close: the program notes them in its own table only.
+#[test]
+fn a_difference_of_a_flow_would_be_found() {
+    type Plant = (&'static str, fn(&mut World));
+    let plants: [Plant; 5] = [
+        ("nothing", |_| {}),
+        ("the generation", |world| world.require_flows(2)),
+        ("an approved port", |world| world.approve_otherwise()),
+        ("a translated port", |world| {
+            world.connect_otherwise(|flow| flow.reply.destination_port ^= 1);
+        }),
+        ("a flow's protocol", |world| {
+            world.connect_otherwise(|flow| {
+                flow.original.protocol ^= 6 ^ 17;
+                flow.reply.protocol ^= 6 ^ 17;
+            });
+        }),
+    ];
+    let Some((lab, mut program, memory)) = lab(false) else { return };
+    let Lab { host, interfaces, stranger } = lab;
+    host.run(move || {
+        let random = || Random::of_packet(9, u64::MAX);
+        let mut world = World::new(memory, &interfaces, &mut random());
+        world.open();
+        world.require_flows(1);
+        for (what, plant) in plants {
+            let mut planted = World::new(Memory::zeroed(&sizes()), &interfaces, &mut random());
+            planted.open();
+            planted.require_flows(1);
+            plant(&mut planted);
+            let found = (0..60_000).find(|&number| {
+                let packet = nth(&world, Choice { tags: false, stranger }, 9, number);
+                let flags = |at: usize| packet.frame.get(at).is_some_and(|flags| flags & 7 != 0);
+                // Where IPv4's and IPv6's TCP flags are.
+                !flags(14 + 20 + 13)
+                    && !flags(14 + 40 + 13)
+                    && compare(&mut program, &planted, &packet).is_err()
+            });
             println!("{what}: found at packet {found:?}");
             assert_eq!(found.is_none(), what == "nothing", "{what}: {found:?}");
         }

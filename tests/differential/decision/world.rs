@@ -1,12 +1,12 @@
 //! Random tables, as a writer makes them, and random changes of them.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use manylane_frame::vocabulary::PortId;
 use manylane_net::fib::{EditError, IpPrefix, Limits, NextHopId};
 use manylane_net::nexthop::{GroupId, Member, NextHop};
-use manylane_net::transit::flows::{Direction, FlowNumber, FlowsMut, NewFlow, Required, Tuple};
+use manylane_net::transit::flows::{FlowNumber, FlowsMut, NewFlow, Required};
 use manylane_net::transit::layout::RULES;
 use manylane_net::transit::layout::flags::{
     DRIVER_EGRESS, DRIVER_EGRESS_PIECES, DRIVER_INGRESS, EGRESS, FORWARDING_V4, FORWARDING_V6,
@@ -32,7 +32,6 @@ const IDS: usize = 160;
 const SLOTS: usize = 120;
 const GROUPS: usize = 12;
 const PREFIXES: usize = 1500;
-const CONNECTIONS: usize = 256;
 /// Further tables of each family.
 const TABLES: usize = 3;
 
@@ -54,14 +53,18 @@ pub struct World {
     pub seed: u64,
     /// Connections with a place in the flow table, and without.
     pub connections: Vec<(Option<FlowNumber>, NewFlow)>,
-    flows: FlowsMut,
-    generation: u32,
-    required: Required,
+    pub(super) flows: FlowsMut,
+    /// Of flows that may be followed.
+    pub(super) generation: u32,
+    pub(super) required: Required,
 }
 
 /// Room for what a world has.
 pub fn sizes() -> Sizes {
-    Sizes { flows: 2 * CONNECTIONS, ..Sizes::for_routes(4 * PREFIXES, 4 * PREFIXES) }
+    Sizes {
+        flows: 2 * super::connections::CONNECTIONS,
+        ..Sizes::for_routes(4 * PREFIXES, 4 * PREFIXES)
+    }
 }
 
 impl World {
@@ -119,55 +122,8 @@ impl World {
             world.set_rules(is_ipv6, random);
         }
         world.set_control(random);
-        for place in 0..CONNECTIONS {
-            let flow = new_flow(place % 2 == 0, random);
-            let number = random.percent(90).then(|| world.flows.insert(flow).ok()).flatten();
-            world.connections.push((number, flow));
-            world.approve(place, random);
-        }
+        world.connect(random);
         world
-    }
-
-    /// Which packets need a flow.
-    pub fn required(&self) -> Required {
-        self.required
-    }
-
-    /// The ports that a direction was approved for.
-    pub fn approved(&self, number: FlowNumber, direction: Direction) -> [u8; 2] {
-        self.flows.approved(number, direction).1
-    }
-
-    /// Approves both directions of a connection, or not. What was closed is another connection, of the same tuples.
-    fn approve(&mut self, place: usize, random: &mut Random) {
-        let (Some(mut number), flow) = self.connections[place] else {
-            self.connections[place].0 = self.flows.insert(self.connections[place].1).ok();
-            return;
-        };
-        if self.flows.use_of(number, Direction::Original).closes {
-            self.flows.remove(number);
-            // With none free, the connection waits for a turn of the reader.
-            let other = self.flows.insert(flow).ok();
-            self.connections[place].0 = other;
-            let Some(other) = other else { return };
-            number = other;
-        }
-        for direction in Direction::BOTH {
-            let generation = if random.percent(90) { self.generation } else { 0 };
-            let mut port = || 1 + random.below(usize::from(PORTS) - 1) as u8;
-            let ports = [port(), port()];
-            self.flows.approve(number, direction, generation, ports);
-        }
-    }
-
-    /// Requires flows or not, and stops or approves them.
-    fn set_flows(&mut self, random: &mut Random) {
-        self.required = Required { ipv4: random.percent(40), ipv6: random.percent(40) };
-        self.generation += u32::from(random.percent(5));
-        self.tables.set_flows(self.required, self.generation);
-        for _ in 0..CONNECTIONS / 8 {
-            self.approve(random.below(CONNECTIONS), random);
-        }
     }
 
     /// `times` random changes, as a mirror of a busy kernel makes them.
@@ -207,6 +163,7 @@ impl World {
                 _ => self.set_control(random),
             }
         }
+        self.approve_all(random);
         self.flows.reclaim();
         // The only reader does not read meanwhile: its turn stands for all readers.
         self.reader.quiescent();
@@ -381,43 +338,6 @@ impl World {
             ipv4_ports: random.percent(50),
             ipv6_ports: random.percent(50),
         });
-    }
-}
-
-/// A connection, translated at either end, at both, or not.
-fn new_flow(is_ipv6: bool, random: &mut Random) -> NewFlow {
-    let original = Tuple {
-        source: address(is_ipv6, random),
-        destination: address(is_ipv6, random),
-        source_port: random.word(),
-        destination_port: random.word(),
-        protocol: random.pick(&[6, 17]),
-    };
-    let mut reply = original.inverted();
-    if random.percent(50) {
-        (reply.destination, reply.destination_port) = (address(is_ipv6, random), random.word());
-    }
-    if random.percent(30) {
-        reply.source = address(is_ipv6, random);
-    }
-    if random.percent(30) {
-        reply.source_port = random.word();
-    }
-    NewFlow { original, reply }
-}
-
-/// One that a route leads to, often.
-fn address(is_ipv6: bool, random: &mut Random) -> IpAddr {
-    let host = random.next();
-    match is_ipv6 {
-        false => {
-            let network = random.pick(&[0x0a00_0000u32, 0x0a01_0000, 0xc0a8_0000, 0xc000_0200]);
-            Ipv4Addr::from_bits(network | host as u32 & 0xff).into()
-        }
-        true => {
-            let network = random.pick(&[0x2001_0db8u128 << 96, 0x2001_0db8_0001 << 80]);
-            Ipv6Addr::from_bits(network | u128::from(host & 0xff)).into()
-        }
     }
 }
 

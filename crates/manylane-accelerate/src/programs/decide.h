@@ -67,6 +67,8 @@ struct decision {
 	__u32 ingress;
 	/* The number plus one of its entry in the flow table; 0 if it has none, or needs none. */
 	__u32 flow;
+	/* Of such a packet, bytes from the IP header on: padding is not counted. */
+	__u32 len;
 	/* TCP: it opens, closes or resets the connection. */
 	__u16 closes;
 	__u8 has_payload;
@@ -395,6 +397,7 @@ static __noinline int by_flow4(const struct packet *packet, struct decision *dec
 	translated[2] = header[2];
 	translated[3] = header[3];
 	translated[4] = LOAD(entry[FLOW_NEW_ADDRESSES]) >> 32;
+	decision->len = len;
 	/* With rules of the policy, the verifier would walk them twice as often, which is more than it does. */
 	if (LOAD(control[CONTROL_RULES]) & 0xffff)
 		return KERNEL_ROUTE;
@@ -433,6 +436,7 @@ static __noinline int by_flow6(const struct packet *packet, struct decision *dec
 		return KERNEL_ROUTE;
 	if (flags & RP_STRICT_V6 && !source_is_valid6(decision->key.addresses, decision->ingress))
 		return REVERSE_PATH;
+	decision->len = len;
 	destination[0] = LOAD(other[0]);
 	destination[1] = LOAD(other[1]);
 	__builtin_memcpy(translated, header, 24);

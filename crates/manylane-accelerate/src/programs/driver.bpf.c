@@ -99,7 +99,7 @@ int forward(struct xdp_md *xdp)
 		if (is_translated(decision.flow, &translation) &&
 		    !translate(packet.data, packet.end, &decision, &translation))
 			return XDP_DROP;
-		count_flow(decision.flow, packet.len - LINK_HEADER, decision.has_payload);
+		count_flow(decision.flow, decision.len, decision.has_payload);
 	}
 	if (decision.is_ipv6) {
 		if (packet.data + LINK_HEADER + HEADER_V6 > packet.end)

@@ -93,8 +93,7 @@ static __always_inline void count_forwarded(__u32 ingress, __u32 egress, __u64 l
 	out[PLACE_BYTES_OUT] += len;
 }
 
-// As `translate`, for a packet whose checksum may be complete or partial, or summed up by the device; 0 if it cannot be
-// written, and is as it was.
+// As `translate`, for a packet whose checksum may be complete or partial, or summed up by the device.
 static __always_inline int translate_skb(struct __sk_buff *skb, const struct decision *decision,
 					 const struct translation *translation)
 {
@@ -116,8 +115,7 @@ static __always_inline int translate_skb(struct __sk_buff *skb, const struct dec
 		// The helper has taken the addresses out of the packet's sum. IPv4's header checksum does so by itself, IPv6 has none.
 		if (translation->for_addresses && decision->is_ipv6)
 			bpf_csum_update(skb, translation->for_addresses);
-		if (translation->for_ports && bpf_l4_csum_replace(skb, at, 0, translation->for_ports, flags) &&
-		    !translation->for_addresses)
+		if (translation->for_ports && bpf_l4_csum_replace(skb, at, 0, translation->for_ports, flags))
 			return 0;
 	}
 	frame = data(skb);
@@ -171,10 +169,10 @@ int forward(struct __sk_buff *skb)
 	if (packet.is_tagged && bpf_skb_vlan_pop(skb))
 		return next(decision.ingress, UNKNOWN_VLAN);
 	if (decision.flow) {
-		// The sums first: if they cannot be written, nothing has been.
+		// The headers are in front of the fragments, and no copy's: the kernel saw to that before the program ran.
 		if (is_translated(decision.flow, &translation) && !translate_skb(skb, &decision, &translation))
-			return next(decision.ingress, FLOW_PAUSED);
-		count_flow(decision.flow, packet.len - LINK_HEADER, decision.has_payload);
+			return DROP;
+		count_flow(decision.flow, decision.len, decision.has_payload);
 	}
 	frame = data(skb);
 	limit = end(skb);
