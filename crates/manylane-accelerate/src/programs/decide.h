@@ -61,24 +61,25 @@ struct packet {
 	__u16 vid;
 };
 
-/* The decision upon a packet. */
+/* The decision upon a packet. `decide` begins it; the caller need not, since most of it is for flows alone. */
 struct decision {
-	/* The ingress port's number; the VLAN's port, if the packet has a tag. */
-	__u32 ingress;
 	/* The number plus one of its entry in the flow table; 0 if it has none, or needs none. */
 	__u32 flow;
-	/* Of such a packet, bytes from the IP header on: padding is not counted. */
-	__u32 len;
 	/* TCP: it opens, closes or resets the connection. */
-	__u16 closes;
+	__u8 closes;
 	__u8 has_payload;
 	/* The packet needs an entry, has none, and is as those of a connection that has one. */
 	__u8 is_candidate;
-	/* Where it is looked for. */
-	struct flow_key key;
+	__u8 unused;
+	/* The ingress port's number; the VLAN's port, if the packet has a tag. */
+	__u32 ingress;
 	/* What follows is there when it is forwarded. */
 	__u32 is_ipv6;
 	const __u32 *record;
+	/* Of a packet with a flow, bytes from the IP header on: padding is not counted. */
+	__u32 len;
+	/* Where its entry is looked for. */
+	struct flow_key key;
 };
 
 /* The words of a port. */
@@ -386,6 +387,7 @@ static __noinline int by_flow4(const struct packet *packet, struct decision *dec
 	    !reads_transport(packet, decision, LINK_HEADER + HEADER_V4, header[2] >> 8 & 0xff, len - HEADER_V4, 4))
 		return NO_FLOW;
 	decision->key.addresses[0] = header[3] | (__u64)header[4] << 32;
+	decision->key.addresses[1] = decision->key.addresses[2] = decision->key.addresses[3] = 0;
 	verdict = follows_flow(decision, 0);
 	entry = flow_at(decision->flow);
 	if (verdict != FORWARDED)
@@ -539,6 +541,8 @@ static __always_inline enum verdict decide(const struct packet *packet, struct d
 	__u32 flags;
 	__u16 type;
 
+	decision->flow = 0;
+	decision->closes = decision->has_payload = decision->is_candidate = decision->unused = 0;
 	decision->ingress = packet->interface < INTERFACES ? LOAD(port_of[packet->interface]) & (PORTS - 1) : 0;
 	flags = LOAD(port_at(decision->ingress)[PORT_FLAGS]);
 	if (!(flags & INGRESS))

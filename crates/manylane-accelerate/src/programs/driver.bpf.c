@@ -47,7 +47,7 @@ int forward(struct xdp_md *xdp)
 		.context = xdp,
 		.interface = xdp->ingress_ifindex,
 	};
-	struct decision decision = {};
+	struct decision decision;
 	struct translation translation;
 	__u32 ingress, egress, flags;
 	const __u32 *port;

@@ -143,7 +143,7 @@ int forward(struct __sk_buff *skb)
 		.len = skb->len,
 		.gso_size = skb->gso_size,
 	};
-	struct decision decision = {};
+	struct decision decision;
 	struct translation translation;
 	enum verdict verdict;
 	void *frame, *limit;
