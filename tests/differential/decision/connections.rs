@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// Packets and bytes that have followed the flows there are now.
+    /// Packets and bytes that have followed the flows of now.
     pub fn followed(&self) -> (u64, u64) {
         let numbers = self.connections.iter().filter_map(|connection| connection.0);
         let uses = numbers.flat_map(|number| {

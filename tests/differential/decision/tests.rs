@@ -276,7 +276,7 @@ fn flows_are_followed_as_by_the_twin() {
     });
 }
 
-/// The same for flows. Without packets that close: the program notes them in its own table only.
+/// A test of the test for flows. Without packets that close: the program notes them in its own table only.
 #[test]
 fn a_difference_of_a_flow_would_be_found() {
     type Plant = (&'static str, fn(&mut World));
