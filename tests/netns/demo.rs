@@ -86,7 +86,8 @@ fn on_a_terminal_bars_grow_in_their_place() {
     let size = PtySize { rows: 24, cols: 80, ..PtySize::default() };
     let pair = native_pty_system().openpty(size).expect("terminals are to be had");
     let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_manylane"));
-    command.args(["demo", "--seconds", "4", ROUTES]);
+    // Slices of half a second: on a loaded machine, none of the shorter ones may have a packet.
+    command.args(["demo", "--seconds", "8", ROUTES]);
     command.env("TERM", "xterm-256color");
     let mut child = pair.slave.spawn_command(command).expect("the program is there");
     drop(pair.slave); // So that the end of the output is seen.
