@@ -7,6 +7,8 @@
 //! | [`mirror`]      | a model of the kernel's routing, and the edits that bring the tables up to it    | nothing                 |
 //! | [`gate`]        | which interfaces the kernel would only route by                                  | `mirror`, `programs`    |
 //! | [`firewall`]    | what the rules of the kernel would do to packets of established connections      | nothing                 |
+//! | `lane`          | connections that may be forwarded: found, approved, renewed, let go              | `firewall`, `programs`, `questions` |
+//! | `questions`     | questions to a thread                                                            | nothing                 |
 //! | [`accelerator`] | the threads, the lease, the tiers, the ledger, workers on AF_XDP                 | all above               |
 //!
 //! Only [`programs`] has `unsafe`: it gives the kernel addresses (bpf(2)) and maps what programs read.
@@ -21,12 +23,14 @@ mod messages;
 pub mod accelerator;
 pub mod firewall;
 pub mod gate;
+mod lane;
 pub mod mirror;
 #[allow(
     unsafe_code,
     reason = "system calls that take addresses, and memory shared with the kernel"
 )]
 pub mod programs;
+mod questions;
 
 #[cfg(test)]
 mod message_tests;

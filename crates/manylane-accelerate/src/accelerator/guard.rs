@@ -101,13 +101,11 @@ impl Guard {
     /// How many looks have found a change of rules: what was decided by rules before the last one is out of date. A look of the
     /// guard's thread that finds one revokes the lease, and [`stamp`](Guard::stamp) gives none before the gate has judged:
     /// by then the mirror thread has to have seen this number.
-    #[cfg_attr(not(test), expect(dead_code, reason = "connections are not forwarded yet"))]
     pub fn rules_heard(&self) -> u64 {
         lock(&self.guarded).rules_heard
     }
 
     /// Sets and maps that have other elements since the last call. The lease stays in force meanwhile.
-    #[cfg_attr(not(test), expect(dead_code, reason = "connections are not forwarded yet"))]
     pub fn take_elements(&self) -> BTreeSet<SetName> {
         lock(&self.guarded).elements.as_mut().map(std::mem::take).unwrap_or_default()
     }

@@ -18,7 +18,6 @@
 //! | `tiers.rs`  | the driver tier: what is chosen, what may be, what has proven itself                      |
 //! | `sockets.rs` | the worker tier: whose sockets are wanted, being opened, open                            |
 //! | `tables.rs` | reading all of the kernel's tables, without letting go of lease and gate meanwhile        |
-//! | `questions.rs`   | questions to the mirror thread                                                            |
 //! | `published.rs`  | what the API shows, from what the mirror thread leaves for it and the programs count      |
 //! | `ledger.rs` | counters as sums that have to add up                                                      |
 //! | `flows.rs`  | which flows pass, by a sample                                                             |
@@ -51,7 +50,6 @@ mod log;
 mod moves;
 mod ports;
 mod published;
-mod questions;
 mod reclaim;
 mod serve;
 mod sockets;
@@ -100,9 +98,11 @@ pub struct Options {
     pub waits: bool,
     /// What the gate is to overlook.
     pub bypass: Bypass,
-    /// Whether rules that all packets of a family meet leave its connections to be forwarded one by one, in place of keeping
+    /// Room for connections, which are forwarded one by one where all packets of a family meet rules. With 0, rules keep
     /// every port in the kernel.
-    pub stateful: bool,
+    pub flows: usize,
+    /// Whether a rule that counts packets of a connection keeps it in the kernel, since its counters would stand still.
+    pub exact_counters: bool,
     /// The tier that forwards.
     pub tier: TierChoice,
     /// The tiers of single interfaces, in place of `tier`.
@@ -133,7 +133,8 @@ impl Default for Options {
             interfaces: Vec::new(),
             waits: false,
             bypass: Bypass::default(),
-            stateful: false,
+            flows: FLOWS,
+            exact_counters: false,
             tier: TierChoice::Auto,
             port_tiers: BTreeMap::new(),
             lease: LEASE,
@@ -156,12 +157,21 @@ impl Options {
         Options { interfaces, ..Options::default() }
     }
 
+    /// Whether connections are forwarded one by one.
+    pub fn is_stateful(&self) -> bool {
+        self.flows > 0
+    }
+
     /// The tier chosen for an interface.
     pub fn tier_of(&self, interface: &str) -> TierChoice {
         self.port_tiers.get(interface).copied().unwrap_or(self.tier)
     }
 }
 
+/// Room for connections: 29 MB.
+pub const FLOWS: usize = 1 << 17;
+/// More connections have no room: as many as an entry's number can tell apart, and more than any machine has memory for.
+pub const FLOWS_MAX: usize = 1 << 24;
 /// How long packets are forwarded by tables after they were known to be true.
 pub const LEASE: Duration = Duration::from_millis(200);
 /// How long packets are forwarded by tables that are known to be behind.
@@ -360,7 +370,7 @@ pub fn examine(options: &Options) -> Result<Vec<Standing>, AccelerateError> {
     if !options.waits {
         tables::all_there(&kernel.links, &options.interfaces)?;
     }
-    let terms = Terms { bypass: options.bypass, stateful: options.stateful };
+    let terms = Terms { bypass: options.bypass, stateful: options.is_stateful() };
     let judgement = gate.evaluate(&kernel, &options.interfaces, terms);
     let mut standings = judgement.map_err(AccelerateError::Gate)?.standings;
     let missing = options.interfaces.iter().filter(|name| kernel.link(name).is_none());

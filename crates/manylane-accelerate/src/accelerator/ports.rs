@@ -18,6 +18,7 @@ use manylane_io::fatal::DetachOnCrash;
 use manylane_io::interface::Interface;
 use manylane_io::interface_lock::{InterfaceLock, InterfaceLockError, InterfaceLocks};
 use manylane_io::netlink::kernel::Link;
+use manylane_net::transit::flows::Required;
 use manylane_net::transit::layout::flags;
 use manylane_net::transit::{PortRecord, TransitMut};
 use manylane_net::wire::ethernet::Mac;
@@ -34,6 +35,8 @@ pub(super) struct Ports {
     pub list: Vec<Port>,
     /// Families whose packets are forwarded by connection only, as the gate says.
     pub stateful: Stateful,
+    /// Families of those whose packets have to arrive where their source is routed to, whatever `rp_filter` says.
+    pub strict: Required,
     /// Ports of VLANs, as the tables have them: by parent's port, kind of tag, number.
     vlans: BTreeMap<(u16, bool, u16), u16>,
     locks: InterfaceLocks,
@@ -92,7 +95,13 @@ impl Ports {
     pub fn new(options: &Options, locks: InterfaceLocks) -> Ports {
         let port = |(number, name): (u16, &String)| Port::new(number, name, options.tier_of(name));
         let list = (1..).zip(&options.interfaces).map(port).collect();
-        Ports { list, stateful: Stateful::default(), vlans: BTreeMap::new(), locks }
+        Ports {
+            list,
+            stateful: Stateful::default(),
+            strict: Required::default(),
+            vlans: BTreeMap::new(),
+            locks,
+        }
     }
 
     /// Adds a port for an interface that exists. The tables have room for it.
@@ -166,7 +175,11 @@ impl Ports {
             let link = port.index.and_then(|index| mirror.kernel().link(index));
             port.mtu = link.map_or(0, |link| link.mtu);
             port.is_veth = link.is_some_and(|link| link.kind.as_deref() == Some("veth"));
-            let mut record = record(port, self.stateful, mirror.kernel());
+            let strict = Required {
+                ipv4: self.strict.ipv4 && self.stateful.v4,
+                ipv6: self.strict.ipv6 && self.stateful.v6,
+            };
+            let mut record = record(port, strict, mirror.kernel());
             if port.written != record {
                 port.move_device(&mut record, driver);
                 port.written = record;
@@ -362,9 +375,8 @@ impl Port {
 }
 
 /// What the tables have to say of a port. A packet that leaves by its ingress port may need a redirect, which is no
-/// setting that the kernel reports: the packet is always the kernel's. So is each of a family that is forwarded by
-/// connection only.
-fn record(port: &Port, stateful: Stateful, kernel: &Kernel) -> PortRecord {
+/// setting that the kernel reports: the packet is always the kernel's.
+fn record(port: &Port, strict: Required, kernel: &Kernel) -> PortRecord {
     let Some(link) = port.index.and_then(|index| kernel.link(index)) else {
         return PortRecord::default();
     };
@@ -386,11 +398,10 @@ fn record(port: &Port, stateful: Stateful, kernel: &Kernel) -> PortRecord {
                 | flag(is_egress && port.driver.plan.pieces, flags::DRIVER_EGRESS_PIECES)
         }
     };
-    let mut facts = kernel.port_facts(link.index, gate);
-    facts.forwards_v4 &= !stateful.v4;
-    facts.forwards_v6 &= !stateful.v6;
+    let facts = kernel.port_facts(link.index, gate);
+    let strict = flag(strict.ipv4, flags::RP_STRICT) | flag(strict.ipv6, flags::RP_STRICT_V6);
     PortRecord {
-        flags: port_flags(&facts) | driver,
+        flags: port_flags(&facts) | strict | driver,
         ifindex: link.index,
         mac: Mac(link.mac.unwrap_or_default()),
     }

@@ -15,12 +15,12 @@ use manylane_sync::words::Words;
 use super::flows::{Sampler, flows};
 use super::lease::{Lease, Tables, now};
 use super::ledger::{self, Counted, Lost};
-use super::questions::Questions;
 use super::thread::Thread;
 use super::unseen::Unseen;
 use super::waits::{Activity, Waits};
 use super::why;
 use super::{Options, TierChoice, worker_options};
+use crate::questions::Questions;
 use manylane_api::accelerate::{
     Accelerated, AcceleratedFlows, AcceleratedLedger, AcceleratedPort, AcceleratorConfig,
     AcceleratorStatus, AskError, LeaseStatus, MirrorStatus, MirroredNeighbour, PassedStatus,

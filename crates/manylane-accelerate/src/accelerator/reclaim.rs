@@ -28,7 +28,7 @@ pub struct Reclaim {
 }
 
 struct Shared {
-    doorbell: EventFd,
+    doorbell: Arc<EventFd>,
     state: Mutex<State>,
 }
 
@@ -43,7 +43,8 @@ struct State {
 impl Reclaim {
     /// Starts the thread, which rings `back` after each wait.
     pub fn start(grace: Grace, proxy: Proxy, back: Arc<EventFd>) -> io::Result<Reclaim> {
-        let shared = Arc::new(Shared { doorbell: EventFd::open()?, state: Mutex::default() });
+        let shared =
+            Arc::new(Shared { doorbell: Arc::new(EventFd::open()?), state: Mutex::default() });
         let own = shared.clone();
         let thread = thread::Builder::new().name("reclaim".into());
         let thread = thread.spawn(move || run(&own, grace, proxy, &back))?;
@@ -53,6 +54,11 @@ impl Reclaim {
     /// Something waits for the programs.
     pub fn ring(&self) {
         self.shared.doorbell.wake();
+    }
+
+    /// What rings, for another thread whose memory waits.
+    pub fn doorbell(&self) -> Arc<EventFd> {
+        self.shared.doorbell.clone()
     }
 
     /// How often the programs were waited for, and what the last wait failed with.

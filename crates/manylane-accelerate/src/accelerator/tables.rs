@@ -126,8 +126,8 @@ const ROUTES_AT_ONCE: u32 = 2048;
 const ALL: i32 = -1;
 
 /// The bounds of the tables, and the sizes of their maps.
-pub(super) fn sizes(room: RouteRoom) -> (Limits, programs::Sizes) {
-    let Sizes { ipv4, ipv6, flows } = Sizes::for_routes(room.long_ipv4, room.ipv6);
+pub(super) fn sizes(room: RouteRoom, flows: usize) -> (Limits, programs::Sizes) {
+    let Sizes { ipv4, ipv6, .. } = Sizes::for_routes(room.long_ipv4, room.ipv6);
     let maps = programs::Sizes {
         groups4: ipv4.groups,
         ranges4: ipv4.ranges,

@@ -29,6 +29,7 @@
 //! |--------------|----------------------------------------------------------------------|
 //! | `start.rs`   | the thread, put together                                             |
 //! | `resync.rs`  | everything read anew, and compared                                   |
+//! | `connections.rs` | what the lane is told, and what it wants                            |
 //! | `judge.rs`   | the gate's word and the operator's, and what ports make of them      |
 //! | `shown.rs`   | what others see                                                      |
 //! | `add_port.rs` | interfaces that the operator adds                                   |
@@ -36,6 +37,7 @@
 //! These files may use all of the thread; the rest of `accelerator` uses what is `pub` here.
 
 mod add_port;
+mod connections;
 mod judge;
 mod resync;
 mod shown;
@@ -45,6 +47,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use connections::InForce;
 use manylane_io::eventfd::EventFd;
 use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::{Event, Watch};
@@ -55,19 +58,24 @@ use super::lease::{Lease, in_ticks, now};
 use super::log::Log;
 use super::ports::Ports;
 use super::published::Published;
-use super::questions::QuestionQueue;
 use super::reclaim::Reclaim;
 use super::tiers::Tiers;
 use super::waits::Activity;
 use super::{AccelerateError, tables};
 use crate::gate::{self, Gate, Poller, Standing};
+use crate::lane::Lane;
 use crate::mirror::Mirror;
 use crate::programs::{IngressProgram, Ticks};
+use crate::questions::QuestionQueue;
 
 /// All that the thread has. Fields are dropped in this order: the programs first.
 pub(super) struct Thread {
     ports: Ports,
     tiers: Tiers,
+    /// What forwards connections one by one, where that is wanted.
+    lane: Option<Lane>,
+    /// What it was told last.
+    in_force: InForce,
     fast: IngressProgram,
     pub(super) mirror: Mirror,
     reclaim: Reclaim,
@@ -212,13 +220,14 @@ impl Thread {
             self.close();
         }
         let heard = self.receive_events()?;
+        self.serve_lane();
         self.published.enter(Activity::Tables);
         if std::mem::take(&mut self.todo.ports) {
             self.close();
-            self.ports.write(&mut self.mirror, self.tiers.driver());
+            self.write_ports();
             self.todo.show = true;
         } else if std::mem::take(&mut self.todo.addresses) {
-            self.ports.write(&mut self.mirror, self.tiers.driver());
+            self.write_ports();
         }
         self.apply_edits();
         if std::mem::replace(&mut self.was_whole, self.mirror.is_whole()) != self.mirror.is_whole()

@@ -20,14 +20,22 @@
 /* A cell: the upper half of the hash, then how often the daemon has heard from bit 24, and packets below. */
 extern __u64 flow_sketch[];
 extern const char flow_sketch_words[];
-/* A ring buffer of `struct flow_key`. */
+/* A ring buffer of `struct candidate`. */
 extern char candidates[];
+
+/* Both ends of a packet, as in `struct flow_key`, and the port that received it. */
+struct candidate {
+	__u64 addresses[4];
+	__u64 ends;
+	__u64 ingress;
+};
 
 /* A packet of a direction that has no entry. */
 static __noinline int consider(const struct decision *decision)
 {
 	__u64 at = (__u64)bpf_get_smp_processor_id() * SKETCH_CELLS, cell, packets, heard;
 	__u64 hash = decision->key.hash;
+	struct candidate found;
 
 	if (at > NUMBER(flow_sketch_words) - SKETCH_CELLS)
 		return 0;
@@ -46,8 +54,14 @@ static __noinline int consider(const struct decision *decision)
 		flow_sketch[at] = cell + 1;
 		return 0;
 	}
+	found.addresses[0] = decision->key.addresses[0];
+	found.addresses[1] = decision->key.addresses[1];
+	found.addresses[2] = decision->key.addresses[2];
+	found.addresses[3] = decision->key.addresses[3];
+	found.ends = decision->key.ends;
+	found.ingress = decision->ingress;
 	/* If the buffer is full, the next packet tries again. */
-	if (bpf_ringbuf_output(&candidates, (void *)&decision->key, sizeof(decision->key), 0))
+	if (bpf_ringbuf_output(&candidates, &found, sizeof(found), 0))
 		return 0;
 	flow_sketch[at] = (hash >> 32 << 32) | (heard < DOUBLINGS ? heard + 1 : heard) << 24;
 	return 0;

@@ -5,6 +5,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use manylane_io::bpf::maps::RingReader;
 use manylane_net::transit::flows::Tuple;
 
+/// A direction of a connection that may be worth a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Both ends of its packets, as they arrive.
+    pub tuple: Tuple,
+    /// The port that received the last one.
+    pub ingress: u8,
+}
+
 /// Reads what the program has found worth a flow. Readable while something is there.
 pub struct Candidates(RingReader);
 
@@ -13,8 +22,8 @@ impl Candidates {
         Candidates(ring)
     }
 
-    /// Takes up to `max` candidates: tuples of packets as they arrived.
-    pub fn take(&mut self, max: usize) -> Vec<Tuple> {
+    /// Takes up to `max` candidates.
+    pub fn take(&mut self, max: usize) -> Vec<Candidate> {
         let mut found = Vec::new();
         while found.len() < max {
             let Some(record) = self.0.next(read) else { break };
@@ -30,10 +39,11 @@ impl AsFd for Candidates {
     }
 }
 
-/// A `struct flow_key` of `flow_table.h`: four words of addresses, and the ends. `None` for anything shorter.
-fn read(bytes: &[u8]) -> Option<Tuple> {
-    let words: &[u8; 40] = bytes.first_chunk()?;
+/// A `struct candidate` of `candidates.h`. `None` for anything shorter.
+fn read(bytes: &[u8]) -> Option<Candidate> {
+    let words: &[u8; 48] = bytes.first_chunk()?;
     let (words, _) = words.as_chunks();
     let word = |at: usize| u64::from_ne_bytes(words[at]);
-    Some(Tuple::of_words([word(0), word(1), word(2), word(3)], word(4)))
+    let tuple = Tuple::of_words([word(0), word(1), word(2), word(3)], word(4));
+    Some(Candidate { tuple, ingress: word(5) as u8 })
 }

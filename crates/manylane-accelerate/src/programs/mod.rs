@@ -64,7 +64,7 @@ use manylane_io::bpf::{BpfError, Complaint, maps, object};
 use manylane_io::interface::Interface;
 
 pub use attach::{AttachError, Attached, Link, attached, attached_egress, program_name};
-pub use candidates::Candidates;
+pub use candidates::{Candidate, Candidates};
 pub use counters::Counters;
 pub use driver::{
     DRIVER_EGRESS, DRIVER_EGRESS_PIECES, DRIVER_INGRESS, DRIVER_NAME, Driver, DriverCounters,

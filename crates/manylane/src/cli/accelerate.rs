@@ -18,7 +18,7 @@ use super::{SOCKET, USAGE, complain, done, print};
 use crate::tables::extent::{self, grouped};
 use crate::terminal::table::{count, lay_out};
 use manylane_accelerate::accelerator::{
-    Accelerator, LEASE, Options, STALE_LIMIT, TierChoice, examine,
+    Accelerator, FLOWS, FLOWS_MAX, LEASE, Options, STALE_LIMIT, TierChoice, examine,
 };
 use manylane_accelerate::gate::{Bypass, Reason, Standing, Tier};
 use manylane_api::accelerate::{Accelerated, UnseenTime};
@@ -53,6 +53,13 @@ pub struct CommandOptions {
     /// Longest time to forward by tables that are known to be behind the kernel's [default: 2000]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=600_000))]
     stale_limit: Option<u64>,
+    /// Connections that may be forwarded one by one where a firewall or NAT decides about them; 0 leaves all packets of such a
+    /// router to the kernel [default: 131072]
+    #[arg(long, value_name = "N", value_parser = flows)]
+    flows: Option<usize>,
+    /// Leave a connection to the kernel if a rule counts its packets: forwarded packets move no counter of a rule
+    #[arg(long)]
+    exact_counters: bool,
     /// Threads for the tier `workers` [default: number of cores less one]
     #[arg(long, value_name = "N", value_parser = workers)]
     workers: Option<usize>,
@@ -89,6 +96,8 @@ impl CommandOptions {
             port_tiers: self.port_tier.iter().cloned().collect(),
             lease: ms(self.lease, LEASE),
             stale_limit: ms(self.stale_limit, STALE_LIMIT),
+            flows: self.flows.unwrap_or(FLOWS),
+            exact_counters: self.exact_counters,
             workers: self.workers,
             worker_cores: self.worker_cores.clone(),
             socket: Some(self.socket.clone()),
@@ -103,6 +112,12 @@ impl CommandOptions {
 fn workers(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=WORKERS_MAX).contains(number));
     number.ok_or_else(|| format!("a number from 1 to {WORKERS_MAX} is wanted"))
+}
+
+/// From 0 to [`FLOWS_MAX`].
+fn flows(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| *number <= FLOWS_MAX);
+    number.ok_or_else(|| format!("a number from 0 to {FLOWS_MAX} is wanted"))
 }
 
 /// The words of a tier, each with its help.

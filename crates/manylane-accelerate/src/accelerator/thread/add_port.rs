@@ -42,7 +42,7 @@ impl Thread {
         })?;
         self.published.count_from_now(index);
         self.tiers.add_interface(name);
-        self.ports.write(&mut self.mirror, self.tiers.driver());
+        self.write_ports();
         // Before the API shows the port.
         self.judge();
         self.attach_all();

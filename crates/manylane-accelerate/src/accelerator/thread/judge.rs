@@ -21,8 +21,9 @@ impl Thread {
         // From here on a change makes the judgement out of date: the guard lets no stamp pass then.
         let changes = self.guard.look();
         let kernel = tables::known(&self.mirror);
-        let Options { bypass, stateful, .. } = self.published.options;
-        let terms = Terms { bypass, stateful };
+        let rules = self.guard.rules_heard();
+        let Options { bypass, .. } = self.published.options;
+        let terms = Terms { bypass, stateful: self.published.options.is_stateful() };
         let judgement = self.gate.evaluate(&kernel, &self.ports.names(), terms);
         self.todo.judge = false;
         let Judgement { standings, stateful } = match judgement {
@@ -33,7 +34,7 @@ impl Thread {
             Err(error) => {
                 // What is not known is the kernel's; `look` comes back to it.
                 self.trouble = Some(error.to_string());
-                Judgement::default()
+                Judgement { stateful: self.ports.stateful, ..Judgement::default() }
             }
         };
         self.standings = standings;
@@ -55,7 +56,9 @@ impl Thread {
             return;
         }
         self.mirror.tables_mut().set_multipath(multipath());
-        self.ports.write(&mut self.mirror, self.tiers.driver());
+        // Before a packet may be forwarded again: no connection is approved by other rules than those that were heard of.
+        self.require_flows(rules);
+        self.write_ports();
         self.guard.mark_judged(changes);
         self.stamp();
         (self.todo.attach, self.todo.log) = (Some(0), true);

@@ -12,6 +12,7 @@ use manylane_net::transit::TransitMut;
 use manylane_sync::rcu::Domain;
 use manylane_sync::words::Words;
 
+use super::connections::InForce;
 use super::{Counts, Thread, Todo};
 use crate::accelerator::flows::Sampler;
 use crate::accelerator::guard::Guard;
@@ -19,14 +20,16 @@ use crate::accelerator::lease::Lease;
 use crate::accelerator::log::Log;
 use crate::accelerator::ports::Ports;
 use crate::accelerator::published::Published;
-use crate::accelerator::questions::question_queue;
 use crate::accelerator::reclaim::Reclaim;
 use crate::accelerator::sockets::WorkerContext;
 use crate::accelerator::tiers::Tiers;
 use crate::accelerator::{AccelerateError, Options, ledger, refused, tables, worker_options};
+use crate::firewall;
 use crate::gate::{Gate, Poller, programs_of_others};
+use crate::lane::{self, Lane};
 use crate::mirror::{self, Mirror};
 use crate::programs::{IngressProgram, Ticks};
+use crate::questions::{Who, question_queue};
 
 impl Thread {
     /// Reads the kernel, judges the interfaces, and lets packets pass where they may. `doorbell` is rung for the end.
@@ -69,23 +72,38 @@ impl Thread {
         doorbell: Arc<EventFd>,
         (watch, mut gate, poller, netlink): (Watch, Gate, Poller, Netlink),
     ) -> Result<Thread, AccelerateError> {
-        // One place for the programs' proxy, one for the API's `why`,
-        // and one for each worker.
+        // One place for the programs' proxy, one for the API's `why`, one for the lane, and one for each worker.
         let worker_options = worker_options(&options);
-        let domain = Domain::new(2 + worker_options.workers);
-        let proxy = domain.proxy().expect("the domain has two places");
-        let reader = domain.register().expect("the domain has two places");
+        let domain = Domain::new(3 + worker_options.workers);
+        let proxy = domain.proxy().expect("the domain has three places");
+        let reader = domain.register().expect("the domain has three places");
+        let lane_reader = domain.register().expect("the domain has three places");
         // The standard library's keys are the kernel's random numbers.
         let seed = RandomState::new().hash_one(0);
         let (mut fast, mut writer, control) = load(&options, &domain, seed)?;
         let lease_words = writer.take_lease().expect("nothing else takes it");
         let changes = gate.take_changes();
-        let guard = Guard::start(changes, lease_words, doorbell.clone(), options.stateful);
+        let guard = Guard::start(changes, lease_words, doorbell.clone(), options.is_stateful());
         let guard = guard.map_err(refused("a thread"))?;
         let transit = writer.reader();
         let reclaim = Reclaim::start(fast.grace(), proxy, doorbell.clone());
         let reclaim = reclaim.map_err(refused("a thread"))?;
-        let (asked, questions) = question_queue(doorbell.clone());
+        let lane = options.is_stateful().then(|| {
+            let flows = writer.take_flows().expect("nothing else takes it");
+            let candidates = fast.take_candidates().expect("nobody else takes them");
+            Lane::start(lane::Parts {
+                flows,
+                candidates,
+                transit: transit.clone(),
+                reader: lane_reader,
+                options: firewall::Options { exact_counters: options.exact_counters },
+                stale_limit: options.stale_limit,
+                reclaim: reclaim.doorbell(),
+                mirror: doorbell.clone(),
+            })
+        });
+        let lane = lane.transpose().map_err(refused("a thread"))?;
+        let (asked, questions) = question_queue(doorbell.clone(), WHO);
         let lease = Lease::new(options.lease, options.stale_limit);
         let ticks = Ticks::open().map_err(refused("the kernel's ticks"))?;
         let in_driver = Arc::new(OnceLock::new());
@@ -119,6 +137,8 @@ impl Thread {
             mirror: Mirror::new(writer, mirror::Limits::default()),
             ports,
             tiers: Tiers::new(in_driver, worker_context),
+            lane,
+            in_force: InForce::default(),
             fast,
             reclaim,
             lease,
@@ -151,7 +171,7 @@ fn load(
     domain: &Domain,
     seed: u64,
 ) -> Result<(IngressProgram, TransitMut, Words<u64>), AccelerateError> {
-    let (sizes, memory) = tables::sizes(options.routes);
+    let (sizes, memory) = tables::sizes(options.routes, options.flows);
     let (program, maps) = IngressProgram::load(&memory).map_err(AccelerateError::Program)?;
     let memory = tables::memory(maps);
     let control = memory.control.reader();
@@ -162,3 +182,9 @@ fn load(
 
 /// What the kernel keeps of its events for us: some 60,000 of them.
 const RECEIVE_BUFFER: usize = 64 << 20;
+
+/// Whom questions about the mirror are for.
+const WHO: Who = Who {
+    thread: "the thread that mirrors the kernel's routing",
+    help: "its lease lapses by itself, and then the kernel forwards; restart `manylane accelerate` if it stays so",
+};

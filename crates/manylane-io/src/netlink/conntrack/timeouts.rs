@@ -7,7 +7,7 @@ use crate::sysctl::{self, SysctlError};
 
 /// Settings of the network namespace (Documentation/networking/nf_conntrack-sysctl.rst). A rule may give a connection
 /// other timeouts (`ct timeout set`, `CT --timeout`); no message says which connection has such.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timeouts {
     /// Established TCP connections.
     pub tcp_established: Duration,

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use manylane_sync::rcu::Guard;
+
 use super::{Port, Transit, check};
 use crate::transit::Verdict;
 use crate::transit::flows::{Key, Tuple, entry};
@@ -51,6 +53,63 @@ impl Transit {
             destination: to.destination,
         }))
     }
+}
+
+impl Transit {
+    /// The port by which a packet with these ends leaves: the source and the ports as they arrive, the destination as it is
+    /// routed. Of a group the member of this flow, whose packets have no options, traffic class or flow label here.
+    ///
+    /// As for [packets with a flow](Transit::follow), routing rules beyond the usual ones are the kernel's.
+    pub fn egress_of(&self, guard: Guard<'_>, ends: Tuple) -> Result<u16, Verdict> {
+        let bytes = headers(ends);
+        let (packet, id) = match (ends.source, ends.destination) {
+            (IpAddr::V4(_), IpAddr::V4(to)) => {
+                let view = ipv4::View::checked(&bytes).ok_or(Verdict::Malformed)?;
+                (View::V4(view), self.ipv4.lookup(guard, to.to_bits()))
+            }
+            (IpAddr::V6(_), IpAddr::V6(to)) => {
+                let view = ipv6::View::checked(&bytes).ok_or(Verdict::Malformed)?;
+                (View::V6(view), self.ipv6.lookup(guard, to.to_bits()))
+            }
+            _ => return Err(Verdict::Malformed),
+        };
+        check(self.list(ends.is_ipv6()) == 0, Verdict::KernelRoute)?;
+        let neighbour = self.neighbour(guard, &packet, self.next_hop(guard, id))?;
+        Ok(self.record(neighbour)?.egress_port)
+    }
+}
+
+/// The headers of a packet with these ends, as far as its flow is told by them.
+fn headers(ends: Tuple) -> Vec<u8> {
+    let transport = tcp::HEADER_LEN;
+    let mut bytes = match (ends.source, ends.destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let len = (ipv4::HEADER_LEN + transport) as u16;
+            let mut bytes = vec![0x45, 0];
+            bytes.extend(len.to_be_bytes());
+            bytes.extend([0, 0, 0, 0, 64, ends.protocol, 0, 0]);
+            bytes.extend(source.octets());
+            bytes.extend(destination.octets());
+            bytes
+        }
+        (source, destination) => {
+            let octets = |address: IpAddr| match address {
+                IpAddr::V6(address) => address.octets(),
+                IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+            };
+            let mut bytes = vec![0x60, 0, 0, 0];
+            bytes.extend((transport as u16).to_be_bytes());
+            bytes.extend([ends.protocol, 64]);
+            bytes.extend(octets(source));
+            bytes.extend(octets(destination));
+            bytes
+        }
+    };
+    bytes.extend(ends.source_port.to_be_bytes());
+    bytes.extend(ends.destination_port.to_be_bytes());
+    // Of TCP the place of its payload; of UDP, too, nothing that is read here.
+    bytes.extend([0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0, 0, 0, 0, 0, 0, 0]);
+    bytes
 }
 
 /// Both ends, and whether the packet opens, closes or resets its connection; `None` for what conntrack would not take for

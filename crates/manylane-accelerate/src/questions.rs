@@ -1,4 +1,4 @@
-//! Questions to the mirror's thread: asked from others, answered between two of its turns.
+//! Questions to a thread: asked by others, answered between two of its turns.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,18 +14,32 @@ use manylane_api::accelerate::AskError;
 type Job<B> = Box<dyn FnOnce(&mut B) + Send>;
 
 /// Where others ask.
-pub(super) struct Questions<B> {
+pub(crate) struct Questions<B> {
     jobs: Mutex<Sender<Job<B>>>,
     doorbell: Arc<EventFd>,
+    /// What the thread does, and what becomes of that without it.
+    who: Who,
+}
+
+/// Whom a question is for.
+#[derive(Clone, Copy)]
+pub(crate) struct Who {
+    /// The thread, as the subject of "... does not answer".
+    pub thread: &'static str,
+    /// What the operator may do about that.
+    pub help: &'static str,
 }
 
 /// The thread's end of the queue.
-pub(super) struct QuestionQueue<B>(Receiver<Job<B>>);
+pub(crate) struct QuestionQueue<B>(Receiver<Job<B>>);
 
 /// Both sides. The doorbell is rung for each question.
-pub(super) fn question_queue<B>(doorbell: Arc<EventFd>) -> (Questions<B>, QuestionQueue<B>) {
+pub(crate) fn question_queue<B>(
+    doorbell: Arc<EventFd>,
+    who: Who,
+) -> (Questions<B>, QuestionQueue<B>) {
     let (jobs, asked) = channel();
-    (Questions { jobs: Mutex::new(jobs), doorbell }, QuestionQueue(asked))
+    (Questions { jobs: Mutex::new(jobs), doorbell, who }, QuestionQueue(asked))
 }
 
 impl<B> Questions<B> {
@@ -53,12 +67,24 @@ impl<B> Questions<B> {
             }
         });
         let sent = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).send(job);
-        sent.map_err(|_| silent("has ended"))?;
+        sent.map_err(|_| self.silent("has ended"))?;
         self.doorbell.wake();
         answered.recv_timeout(patience).map_err(|error| match error {
-            RecvTimeoutError::Timeout => silent("does not answer"),
-            RecvTimeoutError::Disconnected => silent("has ended"),
+            RecvTimeoutError::Timeout => self.silent("does not answer"),
+            RecvTimeoutError::Disconnected => self.silent("has ended"),
         })
+    }
+
+    /// Has the thread do something. Nobody waits for it.
+    pub fn tell(&self, job: impl FnOnce(&mut B) + Send + 'static) {
+        // Without a thread there is nothing to be told.
+        let _ = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).send(Box::new(job));
+        self.doorbell.wake();
+    }
+
+    fn silent(&self, what: &str) -> AskError {
+        let Who { thread, help } = self.who;
+        AskError::Silent(ApiError { error: format!("{thread} {what}"), help: help.into() })
     }
 }
 
@@ -69,14 +95,6 @@ impl<B> QuestionQueue<B> {
     }
 }
 
-fn silent(what: &str) -> AskError {
-    AskError::Silent(ApiError {
-        error: format!("the thread that mirrors the kernel's routing {what}"),
-        help: "its lease lapses by itself, and then the kernel forwards; restart `manylane accelerate` if it stays so"
-            .into(),
-    })
-}
-
 /// A resynchronization of a million routes takes seconds; the client waits for ten.
 const PATIENCE: Duration = Duration::from_secs(8);
 
@@ -85,11 +103,13 @@ mod tests {
     use super::*;
     use std::thread;
 
+    const WHO: Who = Who { thread: "the thread", help: "start it again" };
+
     /// A thread that is slower than the patience of a client that tries again and again.
     #[test]
     fn a_question_that_was_given_up_is_not_answered() {
         let doorbell = Arc::new(EventFd::open().expect("eventfds are to be had"));
-        let (questions, end) = question_queue::<u32>(doorbell);
+        let (questions, end) = question_queue::<u32>(doorbell, WHO);
         let given_up = questions.ask_within(Duration::ZERO, |number| *number += 1);
         assert!(given_up.is_err());
         let mut answered = 0;
@@ -100,7 +120,7 @@ mod tests {
     #[test]
     fn a_question_is_answered_by_the_thread() {
         let doorbell = Arc::new(EventFd::open().expect("eventfds are to be had"));
-        let (questions, end) = question_queue::<u32>(doorbell.clone());
+        let (questions, end) = question_queue::<u32>(doorbell.clone(), WHO);
         thread::scope(|scope| {
             scope.spawn(move || {
                 use std::os::fd::AsFd;

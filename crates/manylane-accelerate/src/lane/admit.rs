@@ -1,0 +1,202 @@
+//! Candidates become entries: in batches, so that a system call asks conntrack for many.
+
+use std::collections::BTreeSet;
+
+use manylane_io::netlink::NetlinkError;
+use manylane_io::netlink::conntrack::{Change, Changed, Connection};
+use manylane_net::transit::flows::{Direction, FlowNumber, FlowsFull, NewFlow};
+use manylane_net::wire::protocol;
+
+use super::LaneThread;
+use super::approve::{Facts, Opinion};
+use super::connection::{asked, check, own_timeout, tuples};
+use super::record::Record;
+use super::refusal::{Refusal, Removal};
+use crate::programs::Candidate;
+
+/// An entry that is to be approved when conntrack has been told.
+struct Entered {
+    number: FlowNumber,
+    change: Change,
+    /// The ports of each direction, and whether it is approved.
+    approvals: [([u8; 2], bool); 2],
+}
+
+/// What conntrack said of a candidate: its connection, and whether the end is announced.
+type Found = Option<(Connection, bool)>;
+
+impl LaneThread {
+    /// Enters those of the candidates that may be forwarded.
+    pub(super) fn admit(&mut self, candidates: Vec<Candidate>) {
+        self.counts.candidates += candidates.len() as u64;
+        let mut seen = BTreeSet::new();
+        let is_new = |candidate: &Candidate| {
+            self.flows.find(candidate.tuple).is_none()
+                && self.terms.needs(candidate.tuple.is_ipv6())
+                && seen.insert(candidate.tuple)
+        };
+        let candidates: Vec<_> = candidates.into_iter().filter(is_new).collect();
+        if candidates.is_empty() || self.conntrack.is_none() || self.rules.is_none() {
+            return;
+        }
+        let found = match self.ask(&candidates) {
+            Ok(found) => found,
+            Err(error) => return self.lose_conntrack(&error),
+        };
+        self.reader.online();
+        let mut entered = Vec::new();
+        for (candidate, found) in candidates.into_iter().zip(found) {
+            let done = match found {
+                Some((connection, is_announced)) => {
+                    self.enter(candidate, &connection, is_announced)
+                }
+                None => Err(Refusal::Unknown),
+            };
+            match done {
+                Ok(Some(one)) => entered.push(one),
+                Ok(None) => {}
+                Err(why) => self.counts.refuse(why),
+            }
+        }
+        self.reader.offline();
+        self.approve_entered(&entered);
+    }
+
+    /// Looks candidates up in conntrack.
+    fn ask(&mut self, candidates: &[Candidate]) -> Result<Vec<Found>, NetlinkError> {
+        let Some(kernel) = &mut self.conntrack else { return Ok(Vec::new()) };
+        // A change of nothing: its answer says whether the end is announced, too.
+        let nothing = |candidate: &Candidate| Change {
+            tuple: asked(candidate.tuple),
+            liberal: false,
+            timeout: None,
+        };
+        let changes: Vec<_> = candidates.iter().map(nothing).collect();
+        let answers = kernel.requests.change_with_echo(&changes)?;
+        let is_silent = |answer: &Result<Changed, _>| matches!(answer, Ok(Changed::Silent));
+        let silent = changes.iter().zip(&answers).filter(|(_, answer)| is_silent(answer));
+        let silent: Vec<_> = silent.map(|(change, _)| change.tuple).collect();
+        let mut looked_up = kernel.requests.get(&silent)?.into_iter();
+        let found = answers.into_iter().map(|answer| match answer {
+            Ok(Changed::Announcing(connection)) => Some((connection, true)),
+            Ok(Changed::Silent) => looked_up.next().flatten().map(|found| (found, false)),
+            Err(_) => None,
+        });
+        Ok(found.collect())
+    }
+
+    /// Enters a connection that may be forwarded, not approved yet. `None` if it has to be looked up once more.
+    fn enter(
+        &mut self,
+        candidate: Candidate,
+        connection: &Connection,
+        is_announced: bool,
+    ) -> Result<Option<Entered>, Refusal> {
+        check(connection)?;
+        let tuples = tuples(connection);
+        let seen = match candidate.tuple {
+            tuple if tuple == tuples[0] => Direction::Original,
+            tuple if tuple == tuples[1] => Direction::Reply,
+            // In a zone of one direction, or another connection by now.
+            _ => return Err(Refusal::Unknown),
+        };
+        if !is_announced && self.records.silent.len() >= SILENT_MAX {
+            return Err(Refusal::Unannounced);
+        }
+        let facts = Facts { tuples, status: connection.status.0, mark: Some(connection.mark) };
+        let egress = self.egress(&facts, seen, candidate.ingress)?;
+        let ports = [candidate.ingress, egress];
+        let mut said = [Opinion::No; 2];
+        said[seen as usize] = self.rules_say(&facts, seen, ports)?;
+        if said[seen as usize] == Opinion::No {
+            return Err(Refusal::Rules);
+        }
+        // Answers are thought to arrive where the packets leave. If they do not, the kernel has them.
+        let mut approvals = [(ports, true); 2];
+        let other = Direction::BOTH[1 - seen as usize];
+        approvals[other as usize] = match self.egress(&facts, other, egress) {
+            Ok(back) => {
+                let ports = [egress, back];
+                said[other as usize] = self.rules_say(&facts, other, ports).unwrap_or(Opinion::No);
+                (ports, said[other as usize] != Opinion::No)
+            }
+            Err(_) => ([egress, candidate.ingress], false),
+        };
+        let is_marked = said.contains(&Opinion::WithMark);
+        if is_marked && !self.hears_marks() {
+            // A change of the mark between this look and the first notification would be lost.
+            self.again.push(candidate);
+            return Ok(None);
+        }
+        let flow = NewFlow { original: tuples[0], reply: tuples[1] };
+        let number = match self.flows.insert(flow) {
+            Ok(number) => number,
+            // The other direction was a candidate, too.
+            Err(FlowsFull::Taken) if self.flows.find(candidate.tuple).is_some() => return Ok(None),
+            Err(FlowsFull::Taken | FlowsFull::Bucket | FlowsFull::Flows) => {
+                return Err(Refusal::Full);
+            }
+        };
+        self.remember(number, connection, is_announced);
+        if is_marked {
+            self.records.marks.insert(number.0, connection.mark);
+        }
+        let change = Change {
+            tuple: connection.original,
+            liberal: connection.original.protocol == protocol::TCP,
+            timeout: None,
+        };
+        Ok(Some(Entered { number, change, approvals }))
+    }
+
+    fn remember(&mut self, number: FlowNumber, connection: &Connection, is_announced: bool) {
+        let now = self.tenths();
+        let left = connection.timeout.unwrap_or_default().as_secs() as u32;
+        let record = Record {
+            id: connection.id,
+            expires: now.saturating_add(left.saturating_mul(10)),
+            timeout: own_timeout(connection, &self.timeouts),
+            admitted: now / 10,
+            status: connection.status.0 as u16,
+            ..Record::live()
+        };
+        self.records.set(number, record);
+        if !is_announced {
+            self.records.silent.insert(number.0);
+        }
+    }
+
+    /// Tells conntrack that it will not see all segments of these connections, and lets programs forward them.
+    fn approve_entered(&mut self, entered: &[Entered]) {
+        let changes: Vec<_> =
+            entered.iter().map(|one| one.change).filter(|change| change.liberal).collect();
+        let changed = match &mut self.conntrack {
+            Some(kernel) if !changes.is_empty() => kernel.requests.change(&changes),
+            _ => Ok(Vec::new()),
+        };
+        let mut changed = match changed {
+            Ok(changed) => changed.into_iter(),
+            Err(error) => return self.lose_conntrack(&error),
+        };
+        for Entered { number, change, approvals } in entered {
+            // An answer that is missing is a refusal.
+            if change.liberal && !changed.next().is_some_and(|changed| changed.is_ok()) {
+                self.remove(*number, Removal::Ended);
+                continue;
+            }
+            for (direction, (ports, is_approved)) in Direction::BOTH.into_iter().zip(approvals) {
+                let generation = if *is_approved { self.terms.generation } else { 0 };
+                self.flows.approve(*number, direction, generation, *ports);
+            }
+            // Packets that the kernel had until now are none that it had behind our back.
+            let left = Direction::BOTH.map(|direction| self.flows.use_of(*number, direction).left);
+            if let Some(record) = self.records.get_mut(*number) {
+                record.left = left;
+            }
+            self.counts.admitted += 1;
+        }
+    }
+}
+
+/// Connections whose end the kernel does not announce that are looked up all the time: 4 us each, ten times a second.
+pub(super) const SILENT_MAX: usize = 2048;

@@ -1,0 +1,187 @@
+//! The thread: what it hears, and what it does, in this order.
+//!
+//! | What                                    | When                                                             |
+//! |-----------------------------------------|------------------------------------------------------------------|
+//! | what the mirror's thread and others ask | at once                                                          |
+//! | ends and marks of connections           | at once, before any candidate                                    |
+//! | rules read, entries reviewed            | when something they were approved by has changed, some at a time |
+//! | candidates                              | at once, up to [`CANDIDATES_AT_ONCE`]                            |
+//! | ends that are not announced             | each tick                                                        |
+//! | the next part of all entries            | each tick: all once a second                                     |
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use manylane_io::eventfd::EventFd;
+use manylane_io::netlink::conntrack::Timeouts;
+use manylane_io::poll::poll;
+use manylane_net::transit::Transit;
+use manylane_net::transit::flows::{FlowNumber, FlowsMut};
+use manylane_sync::doorbell::Wake as _;
+use manylane_sync::rcu::Reader;
+
+use super::approve::Rules;
+use super::record::Records;
+use super::refusal::{Counts, Removal};
+use super::watch::Kernel;
+use super::{LaneTerms, Parts, Wanted};
+use crate::firewall;
+use crate::programs::{Candidate, Candidates};
+use crate::questions::QuestionQueue;
+
+/// All that the thread has.
+pub(crate) struct LaneThread {
+    pub(super) flows: FlowsMut,
+    pub(super) records: Records,
+    pub(super) counts: Counts,
+    candidates: Candidates,
+    /// Candidates that are to be looked up once more.
+    pub(super) again: Vec<Candidate>,
+    /// Open while connections are forwarded.
+    pub(super) conntrack: Option<Kernel>,
+    pub(super) timeouts: Timeouts,
+    pub(super) transit: Transit,
+    /// Offline but for the moments in which routes are read.
+    pub(super) reader: Reader,
+    pub(super) terms: LaneTerms,
+    pub(super) options: firewall::Options,
+    pub(super) stale_limit: Duration,
+    /// As they were read last; `None` until they have been.
+    pub(super) rules: Option<Rules>,
+    /// The next entry that has to be reviewed.
+    pub(super) review: Option<u32>,
+    /// The next entry of the sweep.
+    pub(super) sweep_at: u32,
+    /// Why connections cannot be followed.
+    pub(super) trouble: Option<String>,
+    pub(super) wanted: Arc<Mutex<Wanted>>,
+    pub(super) mirror: Arc<EventFd>,
+    reclaim: Arc<EventFd>,
+    doorbell: Arc<EventFd>,
+    questions: QuestionQueue<LaneThread>,
+    started: Instant,
+    next_tick: Instant,
+    ends: bool,
+}
+
+impl LaneThread {
+    pub(super) fn new(
+        parts: Parts,
+        doorbell: Arc<EventFd>,
+        questions: QuestionQueue<LaneThread>,
+        wanted: Arc<Mutex<Wanted>>,
+    ) -> LaneThread {
+        let Parts { flows, candidates, transit, mut reader, options, stale_limit, .. } = parts;
+        let Parts { reclaim, mirror, .. } = parts;
+        reader.offline();
+        LaneThread {
+            flows,
+            records: Records::default(),
+            counts: Counts::default(),
+            candidates,
+            again: Vec::new(),
+            conntrack: None,
+            timeouts: Timeouts::default(),
+            transit,
+            reader,
+            terms: LaneTerms::default(),
+            options,
+            stale_limit,
+            rules: None,
+            review: None,
+            sweep_at: 0,
+            trouble: None,
+            wanted,
+            mirror,
+            reclaim,
+            doorbell,
+            questions,
+            started: Instant::now(),
+            next_tick: Instant::now(),
+            ends: false,
+        }
+    }
+
+    /// Looks after connections until the end.
+    pub(super) fn run(mut self) {
+        while !self.ends {
+            self.doorbell.drain();
+            while let Some(job) = self.questions.take() {
+                job(&mut self);
+            }
+            self.open_conntrack();
+            let has_more = self.hear();
+            self.read_rules();
+            if self.rules.is_some() || !self.terms.is_needed() {
+                self.review_some();
+            }
+            if !has_more {
+                let mut candidates = std::mem::take(&mut self.again);
+                candidates.extend(self.candidates.take(CANDIDATES_AT_ONCE));
+                self.admit(candidates);
+            }
+            if Instant::now() >= self.next_tick {
+                self.next_tick = Instant::now() + TICK;
+                self.look_up_silent();
+                self.sweep();
+                if self.flows.reclaim() > 0 {
+                    self.reclaim.wake();
+                }
+            }
+            self.sleep(has_more);
+        }
+    }
+
+    /// The thread is to end.
+    pub(super) fn end(&mut self) {
+        self.ends = true;
+    }
+
+    /// Waits for news, or the next tick.
+    fn sleep(&self, has_more: bool) {
+        let is_reviewing = self.review.is_some() && self.rules.is_some();
+        if has_more || is_reviewing || !self.again.is_empty() {
+            return;
+        }
+        let is_idle = !self.terms.is_needed() && self.flows.is_empty();
+        let until_tick = self.next_tick.saturating_duration_since(Instant::now());
+        let mut fds: Vec<BorrowedFd<'_>> = vec![self.doorbell.as_fd()];
+        if !is_idle {
+            fds.push(self.candidates.as_fd());
+        }
+        if let Some(kernel) = &self.conntrack {
+            fds.push(kernel.events.as_fd());
+        }
+        // The one failure is ENOMEM: then it turns instead of sleeping.
+        let _ = poll(&fds, (!is_idle).then_some(until_tick));
+    }
+
+    /// Tenths of a second since the start.
+    pub(super) fn tenths(&self) -> u32 {
+        u32::try_from(self.started.elapsed().as_millis() / 100).unwrap_or(u32::MAX)
+    }
+
+    /// Takes an entry out: its packets are the kernel's.
+    pub(super) fn remove(&mut self, number: FlowNumber, why: Removal) {
+        if self.records.get(number).is_some() {
+            self.records.remove(number);
+            self.flows.remove(number);
+            self.counts.removed[why as usize] += 1;
+        }
+    }
+
+    /// Takes all entries out.
+    pub(super) fn remove_all(&mut self, why: Removal) {
+        for number in self.records.live(0, u32::MAX) {
+            self.remove(number, why);
+        }
+    }
+}
+
+/// How often ends are looked up that are not announced.
+const TICK: Duration = Duration::from_millis(100);
+/// Ticks in which all entries are swept: a second.
+pub(super) const TICKS: u32 = 10;
+/// Candidates that conntrack is asked for at once.
+const CANDIDATES_AT_ONCE: usize = 512;

@@ -1,0 +1,204 @@
+//! What conntrack says after a connection has been entered: that it has ended, that it has another mark; and what is
+//! looked up, since the kernel does not announce it, or since announcements were lost.
+
+use std::time::Instant;
+
+use manylane_io::netlink::NetlinkError;
+use manylane_io::netlink::conntrack::{
+    Connection, Conntrack, ConntrackEvents, Event, Seen, Timeouts,
+};
+use manylane_net::transit::flows::{Direction, FlowNumber};
+use manylane_sync::doorbell::Wake as _;
+
+use super::connection::{asked, check, tuple};
+use super::refusal::Removal;
+use super::{LaneThread, lock};
+
+/// The kernel's connection tracking, while it is needed.
+pub(super) struct Kernel {
+    pub requests: Conntrack,
+    pub events: ConntrackEvents,
+    hears_marks: bool,
+}
+
+impl Kernel {
+    fn open() -> Result<Kernel, NetlinkError> {
+        let requests = Conntrack::open()?;
+        let events = ConntrackEvents::open(&requests, RECEIVE_BUFFER)?;
+        Ok(Kernel { requests, events, hears_marks: false })
+    }
+}
+
+impl LaneThread {
+    /// Opens conntrack where it is needed, and closes it where it is not.
+    pub(super) fn open_conntrack(&mut self) {
+        match (self.terms.is_needed(), &self.conntrack) {
+            (true, None) => match Kernel::open() {
+                Ok(kernel) => {
+                    (self.conntrack, self.trouble) = (Some(kernel), None);
+                    self.read_timeouts();
+                }
+                Err(error) => self.trouble = Some(error.to_string()),
+            },
+            (false, Some(_)) => self.conntrack = None,
+            _ => {}
+        }
+    }
+
+    /// Conntrack does not answer: without it nothing is known of any entry.
+    pub(super) fn lose_conntrack(&mut self, error: &NetlinkError) {
+        self.trouble = Some(error.to_string());
+        self.conntrack = None;
+        self.remove_all(Removal::Ended);
+    }
+
+    /// The kernel's settings, as they are now.
+    pub(super) fn read_timeouts(&mut self) {
+        // Without conntrack there is nothing to be renewed.
+        if let Ok(timeouts) = Timeouts::read() {
+            self.timeouts = timeouts;
+        }
+    }
+
+    /// Listens to marks from now on. Whether it did before.
+    pub(super) fn hears_marks(&mut self) -> bool {
+        let Some(kernel) = &mut self.conntrack else { return false };
+        if kernel.hears_marks {
+            return true;
+        }
+        kernel.hears_marks = kernel.events.hear_marks(true).is_ok();
+        false
+    }
+
+    /// Stops listening to marks that no rule asks for.
+    pub(super) fn ignore_marks(&mut self) {
+        if let Some(kernel) = &mut self.conntrack
+            && kernel.hears_marks
+            && self.records.marks.is_empty()
+            && self.again.is_empty()
+        {
+            kernel.hears_marks = kernel.events.hear_marks(false).is_err();
+        }
+    }
+
+    /// Reads what conntrack has announced. Says whether there may be more.
+    pub(super) fn hear(&mut self) -> bool {
+        let Some(kernel) = &mut self.conntrack else { return false };
+        let mut heard = Vec::new();
+        let seen = kernel.events.read(|event| heard.push(event));
+        for event in &heard {
+            match event {
+                Event::Destroyed(connection) => self.ended(connection),
+                Event::Marked(connection) => self.marked(connection),
+            }
+        }
+        match seen {
+            Ok(Seen::All) => false,
+            Ok(Seen::More) => true,
+            Ok(Seen::Lost) => {
+                self.compare();
+                false
+            }
+            Err(error) => {
+                self.lose_conntrack(&error);
+                false
+            }
+        }
+    }
+
+    /// The entry of a connection, if it is the same one.
+    fn entry(&self, connection: &Connection) -> Option<FlowNumber> {
+        let (number, _) = self.flows.find(tuple(connection.original))?;
+        let record = self.records.get(number)?;
+        (record.id == connection.id).then_some(number)
+    }
+
+    fn ended(&mut self, connection: &Connection) {
+        if let Some(number) = self.entry(connection) {
+            self.remove(number, Removal::Ended);
+        }
+    }
+
+    fn marked(&mut self, connection: &Connection) {
+        if let Some(number) = self.entry(connection)
+            && let Some(mark) = self.records.marks.get_mut(&number.0)
+            && std::mem::replace(mark, connection.mark) != connection.mark
+        {
+            self.reader.online();
+            self.review_one(number);
+            self.reader.offline();
+        }
+    }
+
+    /// Looks up the connections whose end the kernel does not announce.
+    pub(super) fn look_up_silent(&mut self) {
+        let Some(kernel) = &mut self.conntrack else { return };
+        let silent: Vec<_> = self.records.silent.iter().map(|&number| FlowNumber(number)).collect();
+        let tuples: Vec<_> = silent
+            .iter()
+            .map(|&number| asked(self.flows.tuple(number, Direction::Original)))
+            .collect();
+        let found = match kernel.requests.get(&tuples) {
+            Ok(found) => found,
+            Err(error) => return self.lose_conntrack(&error),
+        };
+        for (number, found) in silent.into_iter().zip(found) {
+            let same = |found: &Connection| {
+                self.records.get(number).is_some_and(|record| record.id == found.id)
+                    && check(found).is_ok()
+            };
+            if !found.as_ref().is_some_and(same) {
+                self.remove(number, Removal::Ended);
+            }
+        }
+    }
+
+    /// Compares all entries with conntrack: announcements were lost.
+    ///
+    /// Until the comparison is over, entries are used that may have ended. If it takes longer than they may be, all
+    /// entries are stopped, and approved again one by one.
+    fn compare(&mut self) {
+        self.counts.resyncs += 1;
+        for number in self.records.live(0, u32::MAX) {
+            if let Some(record) = self.records.get_mut(number) {
+                record.set_found(false);
+            }
+        }
+        let Some(mut kernel) = self.conntrack.take() else { return };
+        let (begin, mut is_stopped) = (Instant::now(), false);
+        let dumped = kernel.requests.dump(|connection| {
+            if let Some(number) = self.entry(&connection)
+                && let Some(record) = self.records.get_mut(number)
+            {
+                record.set_found(true);
+                if let Some(mark) = self.records.marks.get_mut(&number.0) {
+                    *mark = connection.mark;
+                }
+            }
+            if !is_stopped && begin.elapsed() > self.stale_limit {
+                is_stopped = true;
+                self.want_generation();
+            }
+        });
+        self.conntrack = Some(kernel);
+        if let Err(error) = dumped {
+            return self.lose_conntrack(&error);
+        }
+        for number in self.records.live(0, u32::MAX) {
+            if self.records.get(number).is_some_and(|record| !record.is_found()) {
+                self.remove(number, Removal::Ended);
+            }
+        }
+        // For marks that have changed.
+        self.review_all();
+    }
+
+    /// Has the mirror's thread stop all entries.
+    fn want_generation(&self) {
+        lock(&self.wanted).generation = true;
+        self.mirror.wake();
+    }
+}
+
+/// Some 8,000 ends that are not read yet; the kernel counts 2 KiB for each.
+const RECEIVE_BUFFER: usize = 16 << 20;
