@@ -38,6 +38,8 @@ mod record;
 mod refusal;
 mod sweep;
 mod terms;
+#[cfg(test)]
+mod tests;
 mod thread;
 mod watch;
 
@@ -45,7 +47,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use manylane_io::eventfd::EventFd;
 use manylane_io::netlink::nftables::SetName;
@@ -80,13 +82,15 @@ pub(crate) struct Parts {
     pub mirror: Arc<EventFd>,
 }
 
-/// What the lane wants of the mirror's thread.
+/// What the lane says to the mirror's thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// Families whose packets have to arrive where their source is routed to, since rules drop others.
     pub strict: Required,
     /// No entry can be trusted: another generation.
     pub generation: bool,
+    /// When conntrack had nothing more to announce, and all of it had been carried out. Nothing before the first time.
+    pub current: Option<Instant>,
 }
 
 /// The handle of the lane's thread, which ends with it.

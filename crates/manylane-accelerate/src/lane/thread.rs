@@ -8,6 +8,8 @@
 //! | candidates                              | at once, up to [`CANDIDATES_AT_ONCE`]                            |
 //! | ends that are not announced             | each tick                                                        |
 //! | the next part of all entries            | each tick: all once a second                                     |
+//!
+//! If the thread does not come round for as long as stale tables may be used, the mirror's thread stops all entries.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
@@ -25,7 +27,7 @@ use super::approve::Rules;
 use super::record::Records;
 use super::refusal::{Counts, Removal};
 use super::watch::Kernel;
-use super::{LaneTerms, Parts, Wanted};
+use super::{LaneTerms, Parts, Wanted, lock};
 use crate::firewall;
 use crate::programs::{Candidate, Candidates};
 use crate::questions::QuestionQueue;
@@ -111,7 +113,11 @@ impl LaneThread {
                 job(&mut self);
             }
             self.open_conntrack();
+            let looked = Instant::now();
             let has_more = self.hear();
+            if !has_more {
+                lock(&self.wanted).current = Some(looked);
+            }
             self.read_rules();
             if self.rules.is_some() || !self.terms.is_needed() {
                 self.review_some();
@@ -147,7 +153,10 @@ impl LaneThread {
         let is_idle = !self.terms.is_needed() && self.flows.is_empty();
         let until_tick = self.next_tick.saturating_duration_since(Instant::now());
         let mut fds: Vec<BorrowedFd<'_>> = vec![self.doorbell.as_fd()];
-        if !is_idle {
+        if is_idle {
+            // Nothing to be late with.
+            lock(&self.wanted).current = None;
+        } else {
             fds.push(self.candidates.as_fd());
         }
         if let Some(kernel) = &self.conntrack {

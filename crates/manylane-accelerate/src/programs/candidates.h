@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Which connections are worth an entry in the flow table. A packet that needs an entry and has none is counted in a sketch,
- * a cell for each hash, of this CPU: at the 16th of a direction the daemon hears of it, once more at the 32nd after that,
- * and so on, twice as many each time. A cell belongs to the flow that most of its packets are of (Boyer and Moore's
- * majority vote), so a flood of new connections changes cells and wakes no thread.
+ * in the cell of its hash: at the 16th of a direction the daemon hears of it, once more at the 32nd after that, and so on,
+ * twice as many each time. A cell belongs to the flow that most of its packets are of (Boyer and Moore's majority vote), so a
+ * flood of new connections changes cells and wakes no thread. There is a cell for each flow that the table has room for:
+ * flows that share one wait until the other has its entry.
+ *
+ * All CPUs count in one sketch, by plain stores. A lost one delays an entry by a packet.
  */
 #ifndef MANYLANE_PROGRAMS_CANDIDATES_H
 #define MANYLANE_PROGRAMS_CANDIDATES_H
@@ -12,13 +15,12 @@
 
 #include "decide.h"
 
-#define SKETCH_CELLS 4096
 #define WORTH 16
 /* How often the number doubles at the most. */
-#define DOUBLINGS 10
+#define DOUBLINGS 7
 
-/* A cell: the upper half of the hash, then how often the daemon has heard from bit 24, and packets below. */
-extern __u64 flow_sketch[];
+/* A cell: half of the hash's upper half, how often the daemon has heard of it from bit 12, and packets below. */
+extern __u32 flow_sketch[];
 extern const char flow_sketch_words[];
 /* A ring buffer of `struct candidate`. */
 extern char candidates[];
@@ -33,24 +35,22 @@ struct candidate {
 /* A packet of a direction that has no entry. */
 static __noinline int consider(const struct decision *decision)
 {
-	__u64 at = (__u64)bpf_get_smp_processor_id() * SKETCH_CELLS, cell, packets, heard;
-	__u64 hash = decision->key.hash;
+	/* The loader makes as many cells as a power of two. */
+	__u64 at = decision->key.hash & (NUMBER(flow_sketch_words) - 1);
+	__u32 tag = decision->key.hash >> 48 << 16, cell, packets, heard;
 	struct candidate found;
 
-	if (at > NUMBER(flow_sketch_words) - SKETCH_CELLS)
-		return 0;
-	at += hash & (SKETCH_CELLS - 1);
 	BOUNDED(at);
 	if (at >= NUMBER(flow_sketch_words))
 		return 0;
 	cell = flow_sketch[at];
-	packets = cell & 0xffffff;
-	heard = cell >> 24 & 0xff;
-	if (cell >> 32 != hash >> 32) {
-		flow_sketch[at] = packets ? cell - 1 : (hash >> 32 << 32) + 1;
+	packets = cell & 0xfff;
+	heard = cell >> 12 & 0xf;
+	if ((cell & 0xffff0000) != tag) {
+		flow_sketch[at] = packets ? cell - 1 : tag | 1;
 		return 0;
 	}
-	if (packets + 1 < (__u64)WORTH << heard) {
+	if (packets + 1 < WORTH << heard) {
 		flow_sketch[at] = cell + 1;
 		return 0;
 	}
@@ -63,7 +63,7 @@ static __noinline int consider(const struct decision *decision)
 	/* If the buffer is full, the next packet tries again. */
 	if (bpf_ringbuf_output(&candidates, &found, sizeof(found), 0))
 		return 0;
-	flow_sketch[at] = (hash >> 32 << 32) | (heard < DOUBLINGS ? heard + 1 : heard) << 24;
+	flow_sketch[at] = tag | (heard < DOUBLINGS ? heard + 1 : heard) << 12;
 	return 0;
 }
 

@@ -113,7 +113,7 @@ pub(super) fn create(sizes: &Sizes, cpus: usize) -> Result<Created, BpfError> {
     };
     let counters = maps.add("counters", cpus * PORTS * PLACES)?;
     let samples = maps.add("samples", samples::words(cpus))?;
-    maps.add::<u64>("flow_sketch", cpus * SKETCH_CELLS)?;
+    maps.add::<u32>("flow_sketch", sketch_cells(sizes))?;
     let candidates = maps.add_ring("candidates", CANDIDATES_BYTES)?;
     Ok(Created { maps, tables, counters, samples, candidates })
 }
@@ -123,8 +123,12 @@ pub(super) const PORTS: usize = 256;
 /// Counters of a port, on a CPU.
 pub(super) const PLACES: usize = 32;
 
-/// Cells of a CPU's sketch of packets without a flow (`candidates.h`).
-const SKETCH_CELLS: usize = 4096;
+/// Cells of the sketch of packets without a flow (`candidates.h`): one for each flow, and a power of two.
+fn sketch_cells(sizes: &Sizes) -> usize {
+    let [_, entries, _] = sizes.flows;
+    (entries / 16).next_power_of_two().max(1 << 12)
+}
+
 /// Room for some 4,500 candidates.
 const CANDIDATES_BYTES: u32 = 1 << 18;
 

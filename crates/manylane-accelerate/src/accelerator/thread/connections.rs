@@ -20,6 +20,8 @@ pub(super) struct InForce {
     rules: u64,
     /// The interface of each port.
     interfaces: Vec<Option<u32>>,
+    /// The lane has not come round for too long.
+    is_late: bool,
 }
 
 impl Thread {
@@ -71,9 +73,13 @@ impl Thread {
         if !sets.is_empty() {
             lane.elements_changed(sets);
         }
-        let Wanted { strict, generation } = lane.take_wanted();
+        let Wanted { strict, generation, current } = lane.take_wanted();
         let is_stricter = strict != self.ports.strict;
         self.ports.strict = strict;
+        // A lane that hangs does not hear of connections that end.
+        let is_late = current.is_some_and(|at| at.elapsed() > self.published.options.stale_limit);
+        let was_late = std::mem::replace(&mut self.in_force.is_late, is_late);
+        let generation = generation || (is_late && !was_late);
         if generation {
             self.renew_generation();
         }
