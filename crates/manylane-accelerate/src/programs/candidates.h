@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Which connections are worth an entry in the flow table. A packet that needs an entry and has none is counted in a sketch,
- * in the cell of its hash: at the 16th of a direction the daemon hears of it, once more at the 32nd after that, and so on,
- * twice as many each time. A cell belongs to the flow that most of its packets are of (Boyer and Moore's majority vote), so a
- * flood of new connections changes cells and wakes no thread. There is a cell for each flow that the table has room for:
- * flows that share one wait until the other has its entry.
+ * in one of the eight cells of its hash's bucket: at the 16th of a direction the daemon hears of it, once more at the 32nd
+ * after that, and so on, twice as many each time. A flow that finds no cell of its own takes the one with fewest packets, or
+ * lets it grow older by one. So a flood of new connections changes cells and wakes no thread. There is a cell for each flow
+ * that the table has room for: flows without one wait until others have their entries.
  *
  * All CPUs count in one sketch, by plain stores. A lost one delays an entry by a packet.
  */
@@ -15,11 +15,12 @@
 
 #include "decide.h"
 
+#define SKETCH_BUCKET 8
 #define WORTH 16
 /* How often the number doubles at the most. */
 #define DOUBLINGS 7
 
-/* A cell: half of the hash's upper half, how often the daemon has heard of it from bit 12, and packets below. */
+/* A cell: the upper quarter of the hash, how often the daemon has heard of it from bit 12, and packets below. */
 extern __u32 flow_sketch[];
 extern const char flow_sketch_words[];
 /* A ring buffer of `struct candidate`. */
@@ -32,11 +33,36 @@ struct candidate {
 	__u64 ingress;
 };
 
+/* Where a flow with this tag counts: its cell, or the one of its bucket that gives way first; beyond the sketch, where there
+ * is none. */
+static __noinline __u64 cell_of(__u64 hash)
+{
+	/* The loader makes as many cells as a power of two, and no fewer than a bucket. */
+	__u64 at = hash & (NUMBER(flow_sketch_words) - 1) & ~(__u64)(SKETCH_BUCKET - 1), oldest = at;
+	__u32 tag = hash >> 48, least = ~0, cell;
+	int number;
+
+	BOUNDED(at);
+	if (at > NUMBER(flow_sketch_words) - SKETCH_BUCKET)
+		return at;
+	asm volatile("" : "+r"(at));
+#pragma unroll
+	for (number = 0; number < SKETCH_BUCKET; number++) {
+		cell = flow_sketch[at + number];
+		if (cell >> 16 == tag)
+			return at + number;
+		if ((cell & 0xffff) < least) {
+			least = cell & 0xffff;
+			oldest = at + number;
+		}
+	}
+	return oldest;
+}
+
 /* A packet of a direction that has no entry. */
 static __noinline int consider(const struct decision *decision)
 {
-	/* The loader makes as many cells as a power of two. */
-	__u64 at = decision->key.hash & (NUMBER(flow_sketch_words) - 1);
+	__u64 at = cell_of(decision->key.hash);
 	__u32 tag = decision->key.hash >> 48 << 16, cell, packets, heard;
 	struct candidate found;
 
@@ -47,7 +73,7 @@ static __noinline int consider(const struct decision *decision)
 	packets = cell & 0xfff;
 	heard = cell >> 12 & 0xf;
 	if ((cell & 0xffff0000) != tag) {
-		flow_sketch[at] = packets ? cell - 1 : tag | 1;
+		flow_sketch[at] = packets > 1 ? cell - 1 : tag | 1;
 		return 0;
 	}
 	if (packets + 1 < WORTH << heard) {

@@ -1,5 +1,6 @@
 //! The programs that forward, in the kernel: verdicts packet by packet, and packets on links. Needs root.
 
+mod candidates;
 #[path = "../../../manylane-io/tests/io/common/mod.rs"]
 mod common;
 mod driver;
