@@ -46,7 +46,6 @@ mod tiers;
 use std::path::PathBuf;
 
 use manylane_accelerate::accelerator::{Options, TierChoice};
-use manylane_accelerate::gate::Bypass;
 use manylane_lab::crossing::prefixes_of;
 use manylane_lab::load::threads_s;
 use manylane_lab::{Lab, Outcome, Pinger, Rules, SERVER_V4, ping};
@@ -62,8 +61,8 @@ pub struct Plan {
     pace: Pace,
     #[command(flatten)]
     table: Table,
-    /// Only groups whose names begin so: rate, full, tcp, latency, idle, gap, mirror, churn; and by name only: stateful,
-    /// stateful_full, stateful_end, stateful_tcp
+    /// Only groups whose names begin so: rate, full, tcp, latency, idle, gap, mirror, churn, stateful, stateful_full,
+    /// stateful_end, stateful_tcp
     #[arg(long, value_name = "WORD", default_value = "")]
     only: String,
     /// The child that accelerates: its API's socket
@@ -72,9 +71,6 @@ pub struct Plan {
     /// The child's lease in milliseconds
     #[arg(long, hide = true, default_value_t = 200)]
     lease: u64,
-    /// To try the rows of `stateful` without a lane: the accelerator overlooks rules, and forwards past them
-    #[arg(long, hide = true)]
-    bypass_rules: bool,
 }
 
 /// The groups, and under which name the bound of each is known: groups of one name share networks.
@@ -93,19 +89,13 @@ const GROUPS: [(&str, &str); 12] = [
     ("stateful_tcp", "veth/stateful_tcp"),
 ];
 
-/// Groups that begin so are measured by name only, as long as no lane takes connections: their rows would be refused in
-/// each run of everything.
-const BY_NAME: &str = "stateful";
-
 /// The bounds of all groups.
 pub fn bounds() -> Vec<&'static str> {
     bounds_of("")
 }
 
 fn bounds_of(only: &str) -> Vec<&'static str> {
-    let is_wanted =
-        |group: &str| group.starts_with(only) && !(only.is_empty() && group.starts_with(BY_NAME));
-    let wanted = GROUPS.iter().filter(|(group, _)| is_wanted(group));
+    let wanted = GROUPS.iter().filter(|(group, _)| group.starts_with(only));
     let mut bounds: Vec<_> = wanted.map(|(_, bound)| *bound).collect();
     bounds.dedup();
     bounds
@@ -122,12 +112,6 @@ impl Plan {
 
     fn rounds(&self) -> usize {
         self.pace.rounds(1, 7, 1)
-    }
-
-    /// An accelerator of a router with rules.
-    fn accelerator(&self) -> Options {
-        let bypass = Bypass { netfilter: self.bypass_rules };
-        Options { bypass, ..Options::new(PORTS) }
     }
 
     /// Rounds of each kind of flows: they are many kinds.
@@ -263,7 +247,7 @@ fn tcp(plan: &Plan, both: &mut Both, cores: [usize; 2], rounds: &mut Rounds, kin
 /// As `tcp`, masqueraded: by the kernel, and by the lane at tcx, which sees the segments that hosts' offloads make.
 fn tcp_masqueraded(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result {
     needs(&["nft"])?;
-    let options = Options { tier: TierChoice::Ingress, ..plan.accelerator() };
+    let options = Options { tier: TierChoice::Ingress, ..Options::new(PORTS) };
     let mut both =
         [("_kernel", Network::with_routes(1, &[])?), ("", Network::accelerated(1, &[], options)?)];
     for (_, network) in &both {
@@ -328,7 +312,7 @@ fn round_trips(Lab { client, .. }: &Lab, count: u32) -> Result<Vec<f64>> {
 
 /// Of one core, what the threads of all accelerators of this process take while no packet passes.
 fn idle_percent(slice: Duration) -> Result<f64> {
-    let threads_s = || threads_s(|name| ["mirror", "reclaim", "api"].contains(&name));
+    let threads_s = || threads_s(|name| ["mirror", "reclaim", "lane", "api"].contains(&name));
     let (begun, before) = (Instant::now(), threads_s()?);
     thread::sleep(slice);
     Ok((threads_s()? - before) / begun.elapsed().as_secs_f64() * 100.0)
@@ -342,12 +326,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_of_the_lane_are_measured_by_name_only() {
-        let of_lane = |bounds: &[&str]| bounds.iter().filter(|name| name.contains(BY_NAME)).count();
-        assert_eq!(of_lane(&bounds()), 0);
-        let named = bounds_of(BY_NAME);
-        assert_eq!((of_lane(&named), named.len()), (4, 4));
+    fn a_group_is_named_by_how_its_name_begins() {
+        assert_eq!(bounds_of("stateful").len(), 4);
         assert_eq!(bounds_of("stateful_tcp"), ["veth/stateful_tcp"]);
-        assert!(bounds_of("tcp").iter().all(|name| !name.contains(BY_NAME)));
+        assert_eq!(bounds_of("tcp"), ["veth/few"]);
+        assert!(bounds_of("nonsense").is_empty());
     }
 }

@@ -15,7 +15,7 @@ use crate::progress;
 
 pub fn measure(plan: &Plan, rounds: &mut Rounds) -> Result {
     needs(&["nft", "conntrack"])?;
-    let place = Place::new(Network::accelerated(1, &[], plan.accelerator())?)?;
+    let place = Place::new(Network::accelerated(1, &[], Options::new(PORTS))?)?;
     for _ in progress::rounds("deletes a connection", plan.flow_rounds()) {
         let values = match deleted(&place)? {
             Ok(values) => values.map(Some),

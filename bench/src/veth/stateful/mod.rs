@@ -158,7 +158,7 @@ struct Bed {
 
 impl Bed {
     fn new(plan: &Plan, routes: &[(IpAddr, u8)], core: usize) -> Result<Bed> {
-        let place = || Place::new(Network::accelerated(1, routes, plan.accelerator())?);
+        let place = || Place::new(Network::accelerated(1, routes, Options::new(PORTS))?);
         let (ruled, mut plain) = (place()?, place()?);
         // Only behind such a sink is the driver a tier.
         plain.end_in(XDP)?;

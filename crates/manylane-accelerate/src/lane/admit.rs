@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use manylane_io::netlink::NetlinkError;
 use manylane_io::netlink::conntrack::{Change, Changed, Connection};
-use manylane_net::transit::flows::{Direction, FlowNumber, FlowsFull, NewFlow};
+use manylane_net::transit::flows::{Direction, FlowNumber, FlowsFull, NewFlow, Tuple};
 use manylane_net::wire::protocol;
 
 use super::LaneThread;
@@ -128,6 +128,7 @@ impl LaneThread {
             self.again.push(candidate);
             return Ok(None);
         }
+        self.remove_former(&tuples, connection.id);
         let flow = NewFlow { original: tuples[0], reply: tuples[1] };
         let number = match self.flows.insert(flow) {
             Ok(number) => number,
@@ -147,6 +148,17 @@ impl LaneThread {
             timeout: None,
         };
         Ok(Some(Entered { number, change, approvals }))
+    }
+
+    /// Takes out what other connections had these tuples before, and have ended without a word.
+    fn remove_former(&mut self, tuples: &[Tuple; 2], id: u32) {
+        for &tuple in tuples {
+            if let Some((number, _)) = self.flows.find(tuple)
+                && self.records.get(number).is_some_and(|record| record.id != id)
+            {
+                self.remove(number, Removal::Ended);
+            }
+        }
     }
 
     fn remember(&mut self, number: FlowNumber, connection: &Connection, is_announced: bool) {

@@ -30,10 +30,9 @@ fn the_16th_packet_of_a_direction_is_told_and_then_each_time_after_twice_as_many
     let Some((rig, mut candidates)) = rig() else { return };
     let of_v4 = v4("198.51.100.9").frame();
     let of_v6 = v6("2001:db8:2::9").frame();
-    for (frame, from, to) in [
-        (of_v4, "192.0.2.1", "198.51.100.9"),
-        (of_v6, "2001:db8:1::1", "2001:db8:2::9"),
-    ] {
+    for (frame, from, to) in
+        [(of_v4, "192.0.2.1", "198.51.100.9"), (of_v6, "2001:db8:1::1", "2001:db8:2::9")]
+    {
         let expected = Candidate { tuple: tuple(from, to, [1000, 2000], UDP), ingress: 1 };
         let told: Vec<_> = (1..=16 + 32 + 64 + 128)
             .filter(|_| {
