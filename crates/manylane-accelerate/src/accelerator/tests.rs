@@ -83,10 +83,10 @@ fn nothing_is_waited_for_for_ever() {
     lab.router.run(move || accelerator.stop());
 }
 
-/// As long as no connection is forwarded one by one, a family whose packets meet rules is the kernel's, and its rules see
-/// all of its packets; the other family is forwarded.
+/// Of a family whose packets meet rules, packets of no settled connection are the kernel's, and its rules see all of them:
+/// nobody answers this stream. The other family is forwarded.
 #[test]
-fn a_stateful_family_is_the_kernels_and_the_other_one_is_not() {
+fn what_nobody_answers_is_the_kernels_in_a_family_with_rules_and_forwarded_in_the_other_one() {
     if !scenario::has("nft") {
         return;
     }
@@ -103,8 +103,7 @@ fn a_stateful_family_is_the_kernels_and_the_other_one_is_not() {
         "add table ip fw; add chain ip fw forward { type filter hook forward priority 0; policy drop; }",
     );
     nft("add rule ip fw forward counter accept");
-    let options = Options { stateful: true, ..Options::new(["lan", "wan"]) };
-    let started = lab.router.run(|| Accelerator::start(options));
+    let started = lab.router.run(|| Accelerator::start(Options::new(["lan", "wan"])));
     let accelerator = started.unwrap_or_else(|error| panic!("{error}"));
     traffic(&lab); // So that neighbours are known.
     let before = accelerator.source().ledger().forwarded;

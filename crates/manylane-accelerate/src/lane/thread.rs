@@ -107,10 +107,13 @@ impl LaneThread {
 
     /// Looks after connections until the end.
     pub(super) fn run(mut self) {
-        while !self.ends {
+        loop {
             self.doorbell.drain();
             while let Some(job) = self.questions.take() {
                 job(&mut self);
+            }
+            if self.ends {
+                return;
             }
             self.open_conntrack();
             let looked = Instant::now();
