@@ -39,7 +39,7 @@ static __noinline __u64 cell_of(__u64 hash)
 {
 	/* The loader makes as many cells as a power of two, and no fewer than a bucket. */
 	__u64 at = hash & (NUMBER(flow_sketch_words) - 1) & ~(__u64)(SKETCH_BUCKET - 1), oldest = at;
-	__u32 tag = hash >> 48, least = ~0, cell;
+	__u32 tag = hash >> 48, least = ~0, cell, rank;
 	int number;
 
 	BOUNDED(at);
@@ -51,8 +51,10 @@ static __noinline __u64 cell_of(__u64 hash)
 		cell = flow_sketch[at + number];
 		if (cell >> 16 == tag)
 			return at + number;
-		if ((cell & 0xffff) < least) {
-			least = cell & 0xffff;
+		/* By packets; of cells without any, those first whose flow was never told. */
+		rank = (cell & 0xfff) << 1 | ((cell & 0xf000) != 0);
+		if (rank < least) {
+			least = rank;
 			oldest = at + number;
 		}
 	}
