@@ -4,6 +4,7 @@
 //! the time from the end of `conntrack -D` to the arrival of the last datagram, 0 if that is before; `flow_end_count` how
 //! many arrive after.
 
+use manylane_accelerate::accelerator::Options;
 use manylane_lab::stateful::{self, Rules};
 use manylane_lab::{Lab, SERVER_V4, Steady, SteadyOptions, tool};
 

@@ -30,6 +30,7 @@ mod end;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use manylane_accelerate::accelerator::Options;
 use manylane_lab::packet::{UDP_DESTINATION, UDP_SOURCE};
 use manylane_lab::stateful::{self, Datagrams, Rules};
 use manylane_lab::{CLIENT_V4, CLIENT_V6, Flows, Lab};
