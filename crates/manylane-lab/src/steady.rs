@@ -39,18 +39,22 @@ pub struct SteadyOptions {
     pub per_second: u32,
     /// Bytes of each, at least 8.
     pub size: usize,
+    /// Whether the receiver sends each one back, so that connection tracking sees both directions.
+    pub is_answered: bool,
 }
 
 impl SteadyOptions {
     /// A thousand small ones a second.
     pub fn to(destination: IpAddr) -> SteadyOptions {
-        SteadyOptions { source: None, destination, per_second: 1000, size: 64 }
+        SteadyOptions { source: None, destination, per_second: 1000, size: 64, is_answered: false }
     }
 }
 
 /// A running stream, which ends when dropped.
 pub struct Steady {
     counts: Arc<Mutex<Counts>>,
+    /// What came back to the sender, by the same numbers.
+    answers: Arc<Mutex<Counts>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -60,9 +64,9 @@ struct Counts {
     refused: u64,
     /// By number, when it arrived for the first time.
     arrived: Vec<Option<Instant>>,
-    /// One bit for each number that arrived from an address that is not the first one's.
+    /// One bit for each number that arrived from an address or a port that is not the first one's.
     translated: Vec<u64>,
-    first_source: Option<IpAddr>,
+    first_source: Option<SocketAddr>,
     twice: u64,
     late: u64,
     /// One more than the highest number that arrived.
@@ -101,19 +105,25 @@ impl Steady {
             IpAddr::V4(_) => IpAddr::from([0; 4]),
             IpAddr::V6(_) => IpAddr::from([0; 16]),
         };
-        let sender = from.run(move || UdpSocket::bind((source.unwrap_or(any), 0)));
+        let sender = from.run(move || bound(source.unwrap_or(any)));
         let sender = sender.map_err(|source| TrafficError::new("bind a UDP socket", source))?;
         let target = receiver
             .local_addr()
             .map_err(|source| TrafficError::new("read a socket's port", source))?;
 
-        let counts = Arc::new(Mutex::new(Counts::default()));
+        let [counts, answers] = [(); 2].map(|()| Arc::new(Mutex::new(Counts::default())));
         let (sending, receiving) = (counts.clone(), counts.clone());
-        let threads = vec![
-            thread::spawn(move || send(&sender, target, options, &sending)),
-            thread::spawn(move || receive(&receiver, options.size, &receiving)),
-        ];
-        Ok(Steady { counts, threads })
+        let mut threads = Vec::new();
+        if options.is_answered {
+            let taker = sender.try_clone();
+            let taker = taker.map_err(|source| TrafficError::new("share a socket", source))?;
+            let taking = answers.clone();
+            let back = SteadyOptions { is_answered: false, ..options };
+            threads.push(thread::spawn(move || receive(&taker, back, &taking)));
+        }
+        threads.push(thread::spawn(move || send(&sender, target, options, &sending)));
+        threads.push(thread::spawn(move || receive(&receiver, options, &receiving)));
+        Ok(Steady { counts, answers, threads })
     }
 
     /// The number of the datagram that is sent next: what is below was sent before.
@@ -145,7 +155,13 @@ impl Steady {
         numbers.filter(|number| counts.arrival(*number).is_some()).count() as u64
     }
 
-    /// The last of these numbers that has arrived as it was sent: not from another address than the first of all.
+    /// How many of these numbers have come back to the sender.
+    pub fn answered(&self, numbers: Range<u64>) -> u64 {
+        let answers = lock(&self.answers);
+        numbers.filter(|number| answers.arrival(*number).is_some()).count() as u64
+    }
+
+    /// The last of these numbers that has arrived as it was sent: not from another address or port than the first of all.
     pub fn last_unchanged(&self, numbers: Range<u64>) -> Option<u64> {
         let counts = lock(&self.counts);
         let is_unchanged = |number: &u64| {
@@ -187,6 +203,7 @@ impl Steady {
     /// Sends no more.
     pub fn stop(&mut self) {
         lock(&self.counts).is_over = true;
+        lock(&self.answers).is_over = true;
         for thread in self.threads.drain(..) {
             let _ = thread.join(); // The thread counts, and cannot panic.
         }
@@ -222,11 +239,17 @@ fn send(socket: &UdpSocket, to: SocketAddr, options: SteadyOptions, counts: &Mut
     }
 }
 
-fn receive(socket: &UdpSocket, size: usize, counts: &Mutex<Counts>) {
-    let mut bytes = vec![0; size.max(8) + 1];
+fn receive(socket: &UdpSocket, options: SteadyOptions, counts: &Mutex<Counts>) {
+    let mut bytes = vec![0; options.size.max(8) + 1];
     let mut control = nix::cmsg_space!(nix::sys::time::TimeSpec);
     loop {
         let received = receive_one(socket, &mut bytes, &mut control);
+        if let Ok((length, from, _)) = received
+            && options.is_answered
+        {
+            // An answer that cannot be sent is a loss, as one on the way is.
+            let _ = socket.send_to(&bytes[..length], from);
+        }
         let mut counts = lock(counts);
         match received {
             Ok((length, from, at)) if length >= 8 => {
@@ -248,7 +271,7 @@ fn receive_one(
     socket: &UdpSocket,
     bytes: &mut [u8],
     control: &mut [u8],
-) -> io::Result<(usize, IpAddr, Instant)> {
+) -> io::Result<(usize, SocketAddr, Instant)> {
     let mut parts = [IoSliceMut::new(bytes)];
     let socket = socket.as_raw_fd();
     let received =
@@ -261,21 +284,21 @@ fn receive_one(
     });
     let stamp = stamp.ok_or_else(|| io::Error::other("the kernel gave no timestamp"))?;
     let ago = wall.duration_since(SystemTime::UNIX_EPOCH + stamp).unwrap_or_default();
-    let from = received.address.as_ref().and_then(address).unwrap_or([0; 4].into());
-    Ok((received.bytes, from, now - ago))
+    let from = received.address.as_ref().and_then(address);
+    Ok((received.bytes, from.unwrap_or(([0; 4], 0).into()), now - ago))
 }
 
-fn address(from: &SockaddrStorage) -> Option<IpAddr> {
-    let ipv4 = from.as_sockaddr_in().map(|from| from.ip().into());
-    ipv4.or_else(|| from.as_sockaddr_in6().map(|from| from.ip().into()))
+fn address(from: &SockaddrStorage) -> Option<SocketAddr> {
+    let ipv4 = from.as_sockaddr_in().map(|from| (from.ip(), from.port()).into());
+    ipv4.or_else(|| from.as_sockaddr_in6().map(|from| (from.ip(), from.port()).into()))
 }
 
 impl Counts {
-    fn arrive(&mut self, number: u64, from: IpAddr, at: Instant) {
+    fn arrive(&mut self, number: u64, from: SocketAddr, at: Instant) {
         if let Some(last) = self.last_arrival.replace(at) {
             self.longest_silence = self.longest_silence.max(at.saturating_duration_since(last));
         }
-        self.source = Some(from);
+        self.source = Some(from.ip());
         if number >= NUMBERS_MAX {
             return;
         }
@@ -332,14 +355,15 @@ mod tests {
     #[test]
     fn arrivals_are_told_by_their_numbers() {
         let mut counts = Counts { sent: 10, ..Counts::default() };
-        let from = IpAddr::from([10, 0, 0, 1]);
+        let from = SocketAddr::from(([10, 0, 0, 1], 4000));
         let begin = Instant::now();
         let at = |number| begin + Duration::from_millis(number);
         for number in [0, 1, 4, 3, 4, u64::MAX] {
             counts.arrive(number, from, at(number.min(9)));
         }
         assert_eq!((counts.seen, counts.late, counts.twice), (5, 1, 1));
-        let steady = Steady { counts: Arc::new(Mutex::new(counts)), threads: Vec::new() };
+        let counts = Arc::new(Mutex::new(counts));
+        let steady = Steady { answers: counts.clone(), counts, threads: Vec::new() };
         assert_eq!((steady.arrived(0..5), steady.missing(0..5)), (4, 1));
         assert_eq!((steady.arrived(2..4), steady.missing(5..10)), (1, 5));
         assert_eq!((steady.last_arrival(0..4), steady.last_arrival(5..10)), (Some(at(3)), None));
