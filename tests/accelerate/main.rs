@@ -24,6 +24,7 @@ mod privileges;
 mod reload;
 mod rtnl;
 mod rules;
+mod stateful_changes;
 mod stateful_rules;
 mod table;
 mod transit;
