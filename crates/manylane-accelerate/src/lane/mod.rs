@@ -159,5 +159,5 @@ fn lock(wanted: &Mutex<Wanted>) -> MutexGuard<'_, Wanted> {
 /// Whom questions about connections are for.
 const WHO: Who = Who {
     thread: "the thread that looks after connections",
-    help: "`manylane show lease` says whether packets are forwarded; restart `manylane accelerate` if it stays so",
+    help: "`manylane show mirror` says whether packets are forwarded; restart `manylane accelerate` if it stays so",
 };
