@@ -36,7 +36,7 @@ impl LaneThread {
                 && seen.insert(candidate.tuple)
         };
         let candidates: Vec<_> = candidates.into_iter().filter(is_new).collect();
-        if candidates.is_empty() || self.conntrack.is_none() || self.rules.is_none() {
+        if candidates.is_empty() {
             return;
         }
         let found = match self.ask(&candidates) {

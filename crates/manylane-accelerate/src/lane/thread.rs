@@ -37,7 +37,7 @@ pub(crate) struct LaneThread {
     pub(super) flows: FlowsMut,
     pub(super) records: Records,
     pub(super) counts: Counts,
-    candidates: Candidates,
+    pub(super) candidates: Candidates,
     /// Candidates that are to be looked up once more.
     pub(super) again: Vec<Candidate>,
     /// Open while connections are forwarded.
@@ -125,7 +125,7 @@ impl LaneThread {
             if self.rules.is_some() || !self.terms.is_needed() {
                 self.review_some();
             }
-            if !has_more {
+            if !has_more && self.is_ready() {
                 let mut candidates = std::mem::take(&mut self.again);
                 candidates.extend(self.candidates.take(CANDIDATES_AT_ONCE));
                 self.admit(candidates);
@@ -150,7 +150,8 @@ impl LaneThread {
     /// Waits for news, or the next tick.
     fn sleep(&self, has_more: bool) {
         let is_reviewing = self.review.is_some() && self.rules.is_some();
-        if has_more || is_reviewing || !self.again.is_empty() {
+        let is_asking = self.is_ready() && !self.again.is_empty();
+        if has_more || is_reviewing || is_asking {
             return;
         }
         let is_idle = !self.terms.is_needed() && self.flows.is_empty();
@@ -159,7 +160,7 @@ impl LaneThread {
         if is_idle {
             // Nothing to be late with.
             lock(&self.wanted).current = None;
-        } else {
+        } else if self.is_ready() {
             fds.push(self.candidates.as_fd());
         }
         if let Some(kernel) = &self.conntrack {
@@ -167,6 +168,11 @@ impl LaneThread {
         }
         // The one failure is ENOMEM: then it turns instead of sleeping.
         let _ = poll(&fds, (!is_idle).then_some(until_tick));
+    }
+
+    /// Whether candidates can be decided about. Until then they stay where programs have put them.
+    fn is_ready(&self) -> bool {
+        self.conntrack.is_some() && self.rules.is_some()
     }
 
     /// Tenths of a second since the start.

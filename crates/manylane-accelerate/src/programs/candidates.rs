@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use manylane_io::bpf::maps::RingReader;
 use manylane_net::transit::flows::Tuple;
+use manylane_sync::words::WordsMut;
 
 /// A direction of a connection that may be worth a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,18 +16,34 @@ pub struct Candidate {
 }
 
 /// Reads what the program has found worth a flow. Readable while something is there.
-pub struct Candidates(RingReader);
+pub struct Candidates {
+    ring: RingReader,
+    /// Where programs count; they write it, too.
+    sketch: WordsMut<u32>,
+}
 
 impl Candidates {
-    pub(super) fn new(ring: RingReader) -> Candidates {
-        Candidates(ring)
+    pub(super) fn new(ring: RingReader, sketch: WordsMut<u32>) -> Candidates {
+        Candidates { ring, sketch }
+    }
+
+    /// Forgets how often a direction was told, by its [hash](manylane_net::transit::flows::FlowsMut::hash): it has its flow,
+    /// and is worth another one as soon as any, when that is gone.
+    pub fn forget(&mut self, hash: u64) {
+        let first = hash as usize & (self.sketch.len() - 1) & !(BUCKET - 1);
+        let cell =
+            (first..first + BUCKET).find(|&at| u64::from(self.sketch.load(at) >> 16) == hash >> 48);
+        // A program that counts at the same moment may write over it: then the direction is told a little later.
+        if let Some(cell) = cell {
+            self.sketch.store(cell, 0);
+        }
     }
 
     /// Takes up to `max` candidates.
     pub fn take(&mut self, max: usize) -> Vec<Candidate> {
         let mut found = Vec::new();
         while found.len() < max {
-            let Some(record) = self.0.next(read) else { break };
+            let Some(record) = self.ring.next(read) else { break };
             found.extend(record);
         }
         found
@@ -35,7 +52,7 @@ impl Candidates {
 
 impl AsFd for Candidates {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.ring.as_fd()
     }
 }
 
@@ -47,3 +64,6 @@ fn read(bytes: &[u8]) -> Option<Candidate> {
     let tuple = Tuple::of_words([word(0), word(1), word(2), word(3)], word(4));
     Some(Candidate { tuple, ingress: word(5) as u8 })
 }
+
+/// `SKETCH_BUCKET` of `candidates.h`.
+const BUCKET: usize = 8;

@@ -79,6 +79,7 @@ pub(super) struct Created {
     pub tables: Tables,
     pub counters: WordsMut<u64>,
     pub samples: WordsMut<u64>,
+    pub sketch: WordsMut<u32>,
     pub candidates: RingReader,
 }
 
@@ -113,9 +114,9 @@ pub(super) fn create(sizes: &Sizes, cpus: usize) -> Result<Created, BpfError> {
     };
     let counters = maps.add("counters", cpus * PORTS * PLACES)?;
     let samples = maps.add("samples", samples::words(cpus))?;
-    maps.add::<u32>("flow_sketch", sketch_cells(sizes))?;
+    let sketch = maps.add("flow_sketch", sketch_cells(sizes))?;
     let candidates = maps.add_ring("candidates", CANDIDATES_BYTES)?;
-    Ok(Created { maps, tables, counters, samples, candidates })
+    Ok(Created { maps, tables, counters, samples, sketch, candidates })
 }
 
 /// Ports, with number 0, which is no port.

@@ -112,7 +112,8 @@ impl IngressProgram {
     pub fn load_object(object: &[u8], sizes: &Sizes) -> Result<(IngressProgram, Tables), BpfError> {
         let load = |source: io::Error| failed("load", source);
         let cpus = maps::cpus().map_err(load)?;
-        let Created { maps, tables, counters, samples, candidates } = memory::create(sizes, cpus)?;
+        let Created { maps, tables, counters, samples, sketch, candidates } =
+            memory::create(sizes, cpus)?;
         let code = object::code(object, SECTION, |name| maps.meant(name)).map_err(load)?;
         let program = call::load(KIND, NAME, &code).map_err(|source| {
             let complaint = call::complaint(KIND, &code);
@@ -127,7 +128,7 @@ impl IngressProgram {
         let grace = Grace::new().map_err(load)?;
         let fast = IngressProgram {
             samples: Some(Samples::new(samples, cpus, grace.another())),
-            candidates: Some(Candidates::new(candidates)),
+            candidates: Some(Candidates::new(candidates, sketch)),
             id: attach::id(&program).map_err(load)?,
             program,
             counters: Counters::new(counters.reader(), cpus),

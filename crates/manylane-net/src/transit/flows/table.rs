@@ -229,6 +229,11 @@ impl FlowsMut {
         self.reader.key(number * 2 + direction as u32).tuple()
     }
 
+    /// The hash of a direction's tuple, by which programs look it up.
+    pub fn hash(&self, number: FlowNumber, direction: Direction) -> u64 {
+        Key::of(self.tuple(number, direction)).hash(self.seed)
+    }
+
     /// What has passed in a direction.
     pub fn use_of(&self, FlowNumber(number): FlowNumber, direction: Direction) -> FlowUse {
         let first = (number as usize * 2 + direction as usize) * ENTRY_WORDS;
