@@ -24,6 +24,7 @@ mod privileges;
 mod reload;
 mod rtnl;
 mod rules;
+mod stateful_traffic;
 mod table;
 mod transit;
 mod workers;
