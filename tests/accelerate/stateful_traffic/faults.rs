@@ -1,6 +1,7 @@
 //! Whatever becomes of the accelerator, connections go on.
 
-use std::net::UdpSocket;
+use std::io::Read;
+use std::net::{Shutdown, UdpSocket};
 use std::sync::{Condvar, Mutex};
 use std::thread;
 
@@ -92,6 +93,51 @@ fn a_transfer_outlives_stops_of_the_accelerator() {
         pair.close();
         bed.ends_in(began, Tcp::TIME_WAIT);
         drop(stream);
+        bed.finish();
+    }
+}
+
+/// The kernel alone has seen that: the lane must not go on as if both ends were open.
+#[test]
+fn a_connection_that_half_closes_meanwhile_is_the_kernels() {
+    for tier in TIERS {
+        let Some(bed) = Bed::usual(tier) else { return };
+        for address in [SERVER_V4, SERVER_V6] {
+            let [pair, other] = [settled(&bed, address), settled(&bed, address)];
+            bed.accelerated.signal(Signal::SIGSTOP);
+            let before = bed.kernel();
+            until("the kernel forwards", || {
+                pair.exchange(4);
+                match bed.kernel() {
+                    now if now > before + 500 => Ok(()),
+                    now => Err(now),
+                }
+            });
+            pair.near.shutdown(Shutdown::Write).expect("it is open");
+            bed.ends_in(pair.began(), Tcp::CLOSE_WAIT);
+            bed.accelerated.signal(Signal::SIGCONT);
+            bed.wait_for_lane("the other connection", || {
+                other.exchange(16);
+            });
+            until("the kernel has what half closed", || {
+                let before = bed.passed();
+                pair.answer(16);
+                let now = bed.passed();
+                let (by_lane, by_kernel) =
+                    (now.by_lane - before.by_lane, now.by_kernel - before.by_kernel);
+                match by_kernel > 10 * by_lane {
+                    true => Ok(()),
+                    false => Err(format!("{by_lane} by the lane, {by_kernel} by the kernel")),
+                }
+            });
+            bed.ends_in(pair.began(), Tcp::CLOSE_WAIT);
+            let began = pair.began();
+            let Pair { mut near, far } = pair;
+            drop(far);
+            assert_eq!(near.read(&mut [0]).expect("an end"), 0);
+            bed.ends_in(began, Tcp::TIME_WAIT);
+            other.close();
+        }
         bed.finish();
     }
 }
