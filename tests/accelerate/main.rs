@@ -26,6 +26,7 @@ mod rtnl;
 mod rules;
 mod stateful_changes;
 mod stateful_rules;
+mod stateful_traffic;
 mod table;
 mod transit;
 mod workers;

@@ -179,34 +179,50 @@ impl LaneThread {
     }
 
     /// Tells conntrack that it will not see all segments of these connections, and lets programs forward them.
+    ///
+    /// Programs note from the entry on which packets the kernel gets, and whether one closes the connection. What the
+    /// kernel got between the first look and the entry, nothing has noted: so conntrack is asked once more.
     fn approve_entered(&mut self, entered: &[Entered]) {
-        let changes: Vec<_> =
-            entered.iter().map(|one| one.change).filter(|change| change.liberal).collect();
-        let changed = match &mut self.conntrack {
-            Some(kernel) if !changes.is_empty() => kernel.requests.change(&changes),
-            _ => Ok(Vec::new()),
-        };
-        let mut changed = match changed {
-            Ok(changed) => changed.into_iter(),
+        let still = match self.tell_conntrack(entered) {
+            Ok(still) => still,
             Err(error) => return self.lose_conntrack(&error),
         };
-        for Entered { number, change, approvals } in entered {
-            // An answer that is missing is a refusal.
-            if change.liberal && !changed.next().is_some_and(|changed| changed.is_ok()) {
+        for (Entered { number, approvals, .. }, is_still) in entered.iter().zip(still) {
+            if !is_still {
                 self.remove(*number, Removal::Ended);
                 continue;
             }
             for (direction, (ports, is_approved)) in Direction::BOTH.into_iter().zip(approvals) {
                 let generation = if *is_approved { self.terms.generation } else { 0 };
                 self.flows.approve(*number, direction, generation, *ports);
-            }
-            // Packets that the kernel had until now are none that it had behind our back.
-            let left = Direction::BOTH.map(|direction| self.flows.use_of(*number, direction).left);
-            if let Some(record) = self.records.get_mut(*number) {
-                record.left = left;
+                self.candidates.forget(self.flows.hash(*number, direction));
             }
             self.counts.admitted += 1;
         }
+    }
+
+    /// Makes TCP connections liberal. Which of the entered ones may still be forwarded.
+    fn tell_conntrack(&mut self, entered: &[Entered]) -> Result<Vec<bool>, NetlinkError> {
+        let mut still: Vec<_> = entered.iter().map(|one| !one.change.liberal).collect();
+        let Some(kernel) = &mut self.conntrack else { return Ok(still) };
+        let is_told = |at: &usize| entered[*at].change.liberal;
+        let told: Vec<_> = (0..entered.len()).filter(is_told).collect();
+        if told.is_empty() {
+            return Ok(still);
+        }
+        let changes: Vec<_> = told.iter().map(|&at| entered[at].change).collect();
+        let changed = kernel.requests.change(&changes)?;
+        let tuples: Vec<_> = changes.iter().map(|change| change.tuple).collect();
+        let found = kernel.requests.get(&tuples)?;
+        // An answer that is missing is a refusal.
+        for ((at, changed), found) in told.into_iter().zip(changed).zip(found) {
+            let record = self.records.get(entered[at].number);
+            let is_same = |found: &Connection| {
+                record.is_some_and(|record| record.id == found.id) && check(found).is_ok()
+            };
+            still[at] = changed.is_ok() && found.as_ref().is_some_and(is_same);
+        }
+        Ok(still)
     }
 }
 

@@ -56,7 +56,7 @@ use manylane_net::transit::flows::{FlowsMut, Required};
 use manylane_sync::rcu::Reader;
 
 use crate::firewall;
-use crate::programs::Candidates;
+use crate::programs::{Candidates, Counters};
 use crate::questions::{Questions, Who, question_queue};
 
 pub(crate) use terms::{LanePort, LaneTerms};
@@ -68,6 +68,8 @@ pub(crate) struct Parts {
     pub flows: FlowsMut,
     /// What programs find.
     pub candidates: Candidates,
+    /// What programs count.
+    pub counters: Counters,
     /// Routes and neighbours.
     pub transit: Transit,
     /// A member of the tables' domain.

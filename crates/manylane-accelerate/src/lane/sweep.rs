@@ -27,6 +27,7 @@ impl LaneThread {
             self.sweep_at = 0;
             self.read_timeouts();
             self.ignore_marks();
+            self.look_for_lapse();
         }
         let (from, to) = (self.sweep_at, self.sweep_at.saturating_add(part));
         self.sweep_at = to;

@@ -29,7 +29,7 @@ use super::refusal::{Counts, Removal};
 use super::watch::Kernel;
 use super::{LaneTerms, Parts, Wanted, lock};
 use crate::firewall;
-use crate::programs::{Candidate, Candidates};
+use crate::programs::{Candidate, Candidates, Counters};
 use crate::questions::QuestionQueue;
 
 /// All that the thread has.
@@ -38,6 +38,10 @@ pub(crate) struct LaneThread {
     pub(super) records: Records,
     pub(super) counts: Counts,
     pub(super) candidates: Candidates,
+    /// What programs have counted.
+    pub(super) counters: Counters,
+    /// Packets that the kernel got because the lease had lapsed, at the last look.
+    pub(super) lapsed: u64,
     /// Candidates that are to be looked up once more.
     pub(super) again: Vec<Candidate>,
     /// Open while connections are forwarded.
@@ -74,14 +78,16 @@ impl LaneThread {
         questions: QuestionQueue<LaneThread>,
         wanted: Arc<Mutex<Wanted>>,
     ) -> LaneThread {
-        let Parts { flows, candidates, transit, mut reader, options, stale_limit, .. } = parts;
-        let Parts { reclaim, mirror, .. } = parts;
+        let Parts { flows, candidates, counters, transit, mut reader, options, .. } = parts;
+        let Parts { stale_limit, reclaim, mirror, .. } = parts;
         reader.offline();
         LaneThread {
             flows,
             records: Records::default(),
             counts: Counts::default(),
             candidates,
+            counters,
+            lapsed: 0,
             again: Vec::new(),
             conntrack: None,
             timeouts: Timeouts::default(),

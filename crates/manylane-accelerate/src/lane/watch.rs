@@ -7,6 +7,7 @@ use manylane_io::netlink::NetlinkError;
 use manylane_io::netlink::conntrack::{
     Connection, Conntrack, ConntrackEvents, Event, Seen, Timeouts,
 };
+use manylane_net::transit::Verdict;
 use manylane_net::transit::flows::{Direction, FlowNumber};
 use manylane_sync::doorbell::Wake as _;
 
@@ -159,6 +160,29 @@ impl LaneThread {
     /// entries are stopped, and approved again one by one.
     fn compare(&mut self) {
         self.counts.resyncs += 1;
+        self.look_up_all();
+    }
+
+    /// Looks whether the programs' lease has lapsed, or was revoked. Meanwhile the kernel had all packets, and programs
+    /// noted of none which connection it closed, or whose acknowledgement conntrack saw.
+    pub(super) fn look_for_lapse(&mut self) {
+        let ports = self.terms.ports.iter().map(|port| u16::from(port.number));
+        let lapsed = |port| self.counters.port(port)[Verdict::Lapsed as usize];
+        let lapsed = ports.map(lapsed).fold(0, u64::wrapping_add);
+        if std::mem::replace(&mut self.lapsed, lapsed) == lapsed || self.flows.is_empty() {
+            return;
+        }
+        self.look_up_all();
+        for number in self.records.live(0, u32::MAX) {
+            if let Some(record) = self.records.get_mut(number) {
+                // As if each direction had left a packet to the kernel.
+                record.left = record.left.map(|left| left.wrapping_sub(1));
+            }
+        }
+    }
+
+    /// Takes out what conntrack does not have, or has as a connection that closes.
+    fn look_up_all(&mut self) {
         for number in self.records.live(0, u32::MAX) {
             if let Some(record) = self.records.get_mut(number) {
                 record.set_found(false);
@@ -168,6 +192,7 @@ impl LaneThread {
         let (begin, mut is_stopped) = (Instant::now(), false);
         let dumped = kernel.requests.dump(|connection| {
             if let Some(number) = self.entry(&connection)
+                && check(&connection).is_ok()
                 && let Some(record) = self.records.get_mut(number)
             {
                 record.set_found(true);

@@ -94,6 +94,7 @@ impl Thread {
             Lane::start(lane::Parts {
                 flows,
                 candidates,
+                counters: fast.counters(),
                 transit: transit.clone(),
                 reader: lane_reader,
                 options: firewall::Options { exact_counters: options.exact_counters },

@@ -1,0 +1,63 @@
+//! How long an idle connection lives: as long as keepalives pass, which the lane alone sees, and no longer.
+
+use std::time::Duration;
+
+use manylane_io::netlink::conntrack::Tcp;
+use manylane_lab::{SERVER_V4, SERVER_V6, until};
+use socket2::{SockRef, TcpKeepalive};
+
+use super::bed::{Bed, TIERS};
+use super::transfers::settled;
+
+#[test]
+fn keepalives_that_the_lane_forwards_keep_a_connection_and_nothing_else_does() {
+    for tier in TIERS {
+        let Some(bed) = Bed::usual(tier) else { return };
+        bed.topology.set("r1", "net/netfilter/nf_conntrack_tcp_timeout_established", LIVES_S);
+        let pairs = [SERVER_V4, SERVER_V6].map(|address| settled(&bed, address));
+        let ids = pairs.each_ref().map(|pair| bed.connection(pair.began()).map(|one| one.id));
+        for pair in &pairs {
+            let every = Duration::from_secs(1);
+            let keepalive = TcpKeepalive::new().with_time(every).with_interval(every);
+            SockRef::from(&pair.near).set_tcp_keepalive(&keepalive).expect("it is TCP");
+        }
+        let before = bed.passed();
+        until("keepalives pass for longer than a connection lives idle", || match bed.passed() {
+            now if now.by_lane - before.by_lane >= KEEPALIVES => Ok(()),
+            now => Err(format!("{before:?} {now:?}")),
+        });
+        let now = bed.passed();
+        assert_eq!(now.by_kernel, before.by_kernel, "the kernel forwarded keepalives");
+        for (pair, id) in pairs.iter().zip(ids) {
+            let connection = bed.connection(pair.began()).expect("it lives");
+            let state = connection.tcp.map(|tcp| tcp.state);
+            assert_eq!((Some(connection.id), state), (id, Some(Tcp::ESTABLISHED)));
+            bed.lane_has("after keepalives", || {
+                pair.exchange(32);
+            });
+        }
+        for pair in &pairs {
+            SockRef::from(&pair.near).set_keepalive(false).expect("it is TCP");
+        }
+        let quiet = bed.passed();
+        for pair in &pairs {
+            until("the idle connection ends", || match bed.connection(pair.began()) {
+                None => Ok(()),
+                Some(connection) => Err(format!("{connection:?}")),
+            });
+        }
+        // A packet of a connection that has ended is the kernel's, which takes it for a new one.
+        let before = bed.accelerated.passed("no_flow");
+        println!("{tier}: {:?} while idle, from {quiet:?}", bed.passed());
+        for pair in &pairs {
+            pair.exchange(1);
+        }
+        assert!(bed.accelerated.passed("no_flow") >= before + 2, "the lane forwarded at once");
+        bed.finish();
+    }
+}
+
+/// How long a connection lives idle, in seconds.
+const LIVES_S: &str = "10";
+/// Packets of two connections, each with a keepalive and its answer every second: more than twice as long.
+const KEEPALIVES: u64 = 2 * 2 * 22;
