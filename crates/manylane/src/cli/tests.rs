@@ -128,6 +128,7 @@ fn what_is_accelerated_as_tables() {
         source: "10.1.0.1".parse().unwrap(),
         destination: "10.9.0.1".parse().unwrap(),
         interface: "lan".into(),
+        transport: None,
     };
     for (shown, wanted) in [
         (
