@@ -12,6 +12,7 @@ mod diamond;
 mod driver;
 mod fail_open;
 mod filters;
+mod flows;
 mod frr;
 mod gate_doctor;
 mod gate_stateful;

@@ -32,8 +32,12 @@ fn hosts_talk_through_an_accelerated_router_as_through_the_kernel() {
 
     let why = |from: std::net::IpAddr, to, interface: &str| {
         let interface = interface.to_owned();
-        let question =
-            manylane_api::accelerate::WhyQuestion { source: from, destination: to, interface };
+        let question = manylane_api::accelerate::WhyQuestion {
+            source: from,
+            destination: to,
+            interface,
+            transport: None,
+        };
         source.why(&question).expect("it is a good question")
     };
     for (from, to) in [(CLIENT_V4, SERVER_V4), (CLIENT_V6, SERVER_V6)] {

@@ -21,6 +21,7 @@
 //! | `published.rs`  | what the API shows, from what the mirror thread leaves for it and the programs count      |
 //! | `ledger.rs` | counters as sums that have to add up                                                      |
 //! | `flows.rs`  | which flows pass, by a sample                                                             |
+//! | `tracked.rs` | connections that are forwarded one by one: pages of the table, its comparison with conntrack |
 //! | `log.rs`    | what is said of interfaces on standard error                                              |
 //! | `unseen.rs` | how long no program was on an interface: the part of the time that the counters lack      |
 //! | `why.rs`    | what would become of a packet                                                             |
@@ -59,6 +60,7 @@ mod tests;
 mod thread;
 mod tier_reasons;
 mod tiers;
+mod tracked;
 mod unseen;
 mod waits;
 mod why;

@@ -16,6 +16,7 @@ use super::flows::{Sampler, flows};
 use super::lease::{Lease, Tables, now};
 use super::ledger::{self, Counted, Lost};
 use super::thread::Thread;
+use super::tracked::Tracked;
 use super::unseen::Unseen;
 use super::waits::{Activity, Waits};
 use super::why;
@@ -23,8 +24,9 @@ use super::{Options, TierChoice, worker_options};
 use crate::questions::Questions;
 use manylane_api::accelerate::{
     Accelerated, AcceleratedFlows, AcceleratedLedger, AcceleratedPort, AcceleratorConfig,
-    AcceleratorStatus, AskError, LeaseStatus, MirrorStatus, MirroredNeighbour, PassedStatus,
-    ReasonStatus, Why, WhyQuestion,
+    AcceleratorStatus, AskError, LaneStatus, LeaseStatus, MirrorStatus, MirroredNeighbour,
+    PassedStatus, ReasonStatus, TrackedFlows, TrackedFlowsDiff, TrackedFlowsRequest, Why,
+    WhyQuestion,
 };
 use manylane_api::{ApiError, RouteStatus, Setting, SettingValue};
 
@@ -44,6 +46,8 @@ pub(super) struct Published {
     waits: Mutex<Waits>,
     /// For the API's `why`: offline between two questions.
     readers: Mutex<(Reader, Transit)>,
+    /// For the API's connections.
+    tracked: Tracked,
     pub questions: Questions<Thread>,
 }
 
@@ -94,7 +98,7 @@ impl Published {
         (counters, sampler): (ledger::Sources, Sampler),
         mut netlink: Netlink,
         (mut reader, transit): (Reader, Transit),
-        questions: Questions<Thread>,
+        (questions, tracked): (Questions<Thread>, Tracked),
     ) -> Result<Published, manylane_io::netlink::NetlinkError> {
         let before = netlink.statistics()?;
         reader.offline();
@@ -111,6 +115,7 @@ impl Published {
             devices: Mutex::new(Devices { netlink, before }),
             waits: Mutex::new(Waits::new(heartbeat)),
             readers: Mutex::new((reader, transit)),
+            tracked,
             questions,
         })
     }
@@ -392,6 +397,19 @@ impl Accelerated for Published {
         self.questions.ask(|thread| thread.mirror.list_neighbours())
     }
 
+    fn lane(&self) -> Result<LaneStatus, AskError> {
+        self.tracked.status()
+    }
+
+    fn tracked_flows(&self, request: &TrackedFlowsRequest) -> Result<TrackedFlows, AskError> {
+        let ports = self.view().ports.clone();
+        self.tracked.page(request, &ports)
+    }
+
+    fn tracked_flows_diff(&self) -> Result<TrackedFlowsDiff, AskError> {
+        self.tracked.diff()
+    }
+
     fn why(&self, question: &WhyQuestion) -> Result<Why, AskError> {
         let ports = self.view().ports.clone();
         let asked = why::question(&ports, question).map_err(AskError::BadQuestion)?;
@@ -401,7 +419,10 @@ impl Accelerated for Published {
         reader.online();
         let answer = why::why(&ports, reader.guard(), transit, question);
         reader.offline();
-        Ok(why::with_mirror(answer.map_err(AskError::BadQuestion)?, mirror, &ports))
+        let answer = why::with_mirror(answer.map_err(AskError::BadQuestion)?, mirror, &ports);
+        let flow =
+            why::packet_of(&ports, question).and_then(|asked| self.tracked.why(asked, &ports));
+        Ok(Why { flow, ..answer })
     }
 }
 

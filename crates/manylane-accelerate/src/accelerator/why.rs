@@ -4,22 +4,25 @@
 use std::net::IpAddr;
 
 use etherparse::PacketBuilder;
+use manylane_net::transit::flows::Tuple;
 use manylane_net::transit::{Arrival, Transit, Verdict};
 use manylane_net::wire::ethernet::Mac;
 use manylane_sync::rcu::Guard;
 
 use super::lease::now;
 use super::published::PortView;
+use super::tracked::number;
+use crate::lane::Asked;
 use crate::mirror;
 use manylane_api::ApiError;
-use manylane_api::accelerate::{MirrorWhy, Why, WhyQuestion};
+use manylane_api::accelerate::{MirrorWhy, TransportProtocol, Why, WhyQuestion};
 
 /// The API's question in the mirror's terms.
 pub(super) fn question(
     ports: &[PortView],
     question: &WhyQuestion,
 ) -> Result<mirror::Question, ApiError> {
-    let WhyQuestion { source, destination, interface } = question;
+    let WhyQuestion { source, destination, interface, .. } = question;
     if source.is_ipv4() != destination.is_ipv4() {
         return Err(two_families(*source, *destination));
     }
@@ -33,17 +36,17 @@ pub(super) fn question(
     })
 }
 
-/// Decides about a UDP packet with a TTL of 64 and no more than headers.
+/// Decides about a packet with a TTL of 64 and no more than headers: of UDP, if the question does not say.
 pub(super) fn why(
     ports: &[PortView],
     guard: Guard<'_>,
     transit: &Transit,
     question: &WhyQuestion,
 ) -> Result<Why, ApiError> {
-    let WhyQuestion { source, destination, interface } = question;
+    let WhyQuestion { source, destination, interface, transport } = question;
     let port = ports.iter().find(|port| port.name == *interface);
     let port = port.ok_or_else(|| unknown(ports, interface))?;
-    let mut frame = packet(port, *source, *destination)?;
+    let mut frame = packet(port, [*source, *destination], *transport)?;
     let arrival =
         Arrival { ifindex: port.index.unwrap_or(0), now_ns: now(), tag: None, gso_size: 0 };
     let (verdict, egress) = transit.decide(guard, &mut frame, &arrival);
@@ -60,6 +63,7 @@ pub(super) fn why(
         to: to.map(|mac| Mac(*mac).to_string()),
         reasons: if port.ingress { Vec::new() } else { port.reasons.clone() },
         mirror: None,
+        flow: None,
     })
 }
 
@@ -85,7 +89,25 @@ fn explained(verdict: Verdict) -> String {
     format!("{}. {}", verdict.meaning(), verdict.advice()).trim_end().into()
 }
 
-fn packet(port: &PortView, source: IpAddr, destination: IpAddr) -> Result<Vec<u8>, ApiError> {
+/// The packet of the question, as the lane knows packets.
+pub(super) fn packet_of(ports: &[PortView], question: &WhyQuestion) -> Option<Asked> {
+    let WhyQuestion { source, destination, interface, transport } = question;
+    let port = ports.iter().find(|port| port.name == *interface)?;
+    let (protocol, [source_port, destination_port]) =
+        transport.unwrap_or((TransportProtocol::Udp, [DISCARD; 2]));
+    let (source, destination, protocol) = (*source, *destination, number(protocol));
+    Some(Asked {
+        tuple: Tuple { source, destination, source_port, destination_port, protocol },
+        has_ports: transport.is_some(),
+        ingress: u8::try_from(port.number).ok()?,
+    })
+}
+
+fn packet(
+    port: &PortView,
+    [source, destination]: [IpAddr; 2],
+    transport: Option<(TransportProtocol, [u16; 2])>,
+) -> Result<Vec<u8>, ApiError> {
     let to = port.mac.unwrap_or_default().0;
     let ethernet = PacketBuilder::ethernet2(SENDER, to);
     let builder = match (source, destination) {
@@ -97,9 +119,16 @@ fn packet(port: &PortView, source: IpAddr, destination: IpAddr) -> Result<Vec<u8
         }
         _ => return Err(two_families(source, destination)),
     };
-    let builder = builder.udp(DISCARD, DISCARD);
-    let mut frame = Vec::with_capacity(builder.size(0));
-    builder.write(&mut frame, &[]).expect("a vector takes everything");
+    let mut frame = Vec::new();
+    let written = match transport {
+        // As in the middle of a connection.
+        Some((TransportProtocol::Tcp, [from, to])) => {
+            builder.tcp(from, to, 1, 1024).ack(1).write(&mut frame, &[])
+        }
+        Some((TransportProtocol::Udp, [from, to])) => builder.udp(from, to).write(&mut frame, &[]),
+        None => builder.udp(DISCARD, DISCARD).write(&mut frame, &[]),
+    };
+    written.expect("a vector takes everything");
     Ok(frame)
 }
 

@@ -22,6 +22,14 @@ struct Entered {
     approvals: [([u8; 2], bool); 2],
 }
 
+/// What an entry would be.
+pub(super) struct Considered {
+    /// The ports of each direction, and whether it is approved.
+    pub approvals: [([u8; 2], bool); 2],
+    /// Rules let it pass for its mark.
+    is_marked: bool,
+}
+
 /// What conntrack said of a candidate: its connection, and whether the end is announced.
 type Found = Option<(Connection, bool)>;
 
@@ -85,13 +93,13 @@ impl LaneThread {
         Ok(found.collect())
     }
 
-    /// Enters a connection that may be forwarded, not approved yet. `None` if it has to be looked up once more.
-    fn enter(
+    /// Whether a connection may be forwarded, and what its entry would be approved for. The reader is online.
+    pub(super) fn consider(
         &mut self,
         candidate: Candidate,
         connection: &Connection,
         is_announced: bool,
-    ) -> Result<Option<Entered>, Refusal> {
+    ) -> Result<Considered, Refusal> {
         check(connection)?;
         let tuples = tuples(connection);
         let seen = match candidate.tuple {
@@ -122,7 +130,19 @@ impl LaneThread {
             }
             Err(_) => ([egress, candidate.ingress], false),
         };
-        let is_marked = said.contains(&Opinion::WithMark);
+        Ok(Considered { approvals, is_marked: said.contains(&Opinion::WithMark) })
+    }
+
+    /// Enters a connection that may be forwarded, not approved yet. `None` if it has to be looked up once more.
+    fn enter(
+        &mut self,
+        candidate: Candidate,
+        connection: &Connection,
+        is_announced: bool,
+    ) -> Result<Option<Entered>, Refusal> {
+        let Considered { approvals, is_marked } =
+            self.consider(candidate, connection, is_announced)?;
+        let tuples = tuples(connection);
         if is_marked && !self.hears_marks() {
             // A change of the mark between this look and the first notification would be lost.
             self.again.push(candidate);

@@ -9,9 +9,10 @@ use manylane_net::wire::protocol;
 use manylane_sync::doorbell::Wake as _;
 
 use super::connection::sent;
+use super::record::Record;
 use super::refusal::{Refusal, Removal};
 use super::{LaneTerms, LaneThread, lock};
-use crate::firewall::{self, Class, ClassKey, Firewall, Flow, Port, Protocol};
+use crate::firewall::{self, Answer, Class, ClassKey, Firewall, Flow, Obstacle, Port, Protocol};
 
 /// The rules, by classes of packets as they are asked for.
 pub(super) struct Rules {
@@ -146,23 +147,50 @@ impl LaneThread {
         direction: Direction,
         ports: [u8; 2],
     ) -> Result<Opinion, Refusal> {
-        let LaneThread { rules, terms, options, wanted, mirror, .. } = self;
-        let rules = rules.as_mut().ok_or(Refusal::Rules)?;
-        let interface = |number| terms.interface(number).ok_or(Refusal::Route);
-        let [from, to] = [interface(ports[0])?, interface(ports[1])?];
         let tuple = facts.tuples[direction as usize];
-        let class = rules.class(*options, [(ports[0], from), (ports[1], to)], tuple);
+        let class = self.class(tuple, ports)?;
         let said = opinion(class, facts, direction);
+        let checks_reverse_path = class.checks_reverse_path();
         let is_ipv6 = tuple.is_ipv6();
-        if said != Opinion::No && class.checks_reverse_path() && !terms.is_strict(is_ipv6) {
+        if said != Opinion::No && checks_reverse_path && !self.terms.is_strict(is_ipv6) {
             // The rules drop packets that arrive by the wrong port, and programs do not yet. When they do, the terms say so,
             // and all entries are reviewed.
-            let strict = &mut lock(wanted).strict;
+            let strict = &mut lock(&self.wanted).strict;
             *(if is_ipv6 { &mut strict.ipv6 } else { &mut strict.ipv4 }) = true;
-            mirror.wake();
+            self.mirror.wake();
             return Ok(Opinion::No);
         }
         Ok(said)
+    }
+
+    /// The rule that keeps a direction in the kernel between these ports, if one does.
+    pub(super) fn obstacle(
+        &mut self,
+        facts: &Facts,
+        direction: Direction,
+        ports: [u8; 2],
+    ) -> Result<Option<Obstacle>, Refusal> {
+        let class = self.class(facts.tuples[direction as usize], ports)?;
+        Ok(match class.may(&facts.flow(direction, facts.mark)) {
+            Answer::Yes(_) => None,
+            Answer::No(obstacle) | Answer::AskPerFlow(obstacle) => Some(obstacle),
+        })
+    }
+
+    /// The class of a tuple's packets between these ports.
+    pub(super) fn class(&mut self, tuple: Tuple, ports: [u8; 2]) -> Result<&Class, Refusal> {
+        let LaneThread { rules, terms, options, .. } = self;
+        let rules = rules.as_mut().ok_or(Refusal::Rules)?;
+        let interface = |number| terms.interface(number).ok_or(Refusal::Route);
+        let [from, to] = [interface(ports[0])?, interface(ports[1])?];
+        Ok(rules.class(*options, [(ports[0], from), (ports[1], to)], tuple))
+    }
+
+    /// An entry, as far as rules can ask for it.
+    pub(super) fn facts(&self, number: FlowNumber, record: &Record) -> Facts {
+        let tuples = Direction::BOTH.map(|direction| self.flows.tuple(number, direction));
+        let mark = self.records.marks.get(&number.0).copied();
+        Facts { tuples, status: record.status.into(), mark }
     }
 
     fn interfaces(&self, ports: [u8; 2]) -> Result<[&Port; 2], Refusal> {
@@ -174,10 +202,8 @@ impl LaneThread {
     /// its packets may become a candidate again.
     pub(super) fn review_one(&mut self, number: FlowNumber) {
         let Some(&record) = self.records.get(number) else { return };
-        let tuples = Direction::BOTH.map(|direction| self.flows.tuple(number, direction));
-        let mark = self.records.marks.get(&number.0).copied();
-        let facts = Facts { tuples, status: record.status.into(), mark };
-        let is_needed = self.terms.needs(tuples[0].is_ipv6());
+        let facts = self.facts(number, &record);
+        let is_needed = self.terms.needs(facts.tuples[0].is_ipv6());
         let mut any = false;
         for direction in Direction::BOTH {
             let (_, [ingress, before]) = self.flows.approved(number, direction);

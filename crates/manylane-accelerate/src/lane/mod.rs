@@ -22,6 +22,9 @@
 //! | `watch.rs`      | what conntrack says later: ends, marks, and what it no longer has              |
 //! | `sweep.rs`      | all entries, each second: used, renewed, closing, idle                         |
 //! | `record.rs`     | what is remembered of an entry beside the table                                |
+//! | `listed.rs`     | the table, and the thread's state, as others see them                          |
+//! | `explained.rs`  | what becomes of a packet whose connection decides                              |
+//! | `compared.rs`   | entries that differ from conntrack                                             |
 //! | `refusal.rs`    | why a connection stays in the kernel, and what has been counted                |
 //!
 //! # Who may do what
@@ -33,7 +36,10 @@
 
 mod admit;
 mod approve;
+mod compared;
 mod connection;
+mod explained;
+mod listed;
 mod record;
 mod refusal;
 mod sweep;
@@ -56,9 +62,12 @@ use manylane_net::transit::flows::{FlowsMut, Required};
 use manylane_sync::rcu::Reader;
 
 use crate::firewall;
-use crate::programs::{Candidates, Counters};
+use crate::programs::{Candidates, Counters, Ticks};
 use crate::questions::{Questions, Who, question_queue};
 
+pub(crate) use compared::{Compared, difference};
+pub(crate) use explained::Asked;
+pub(crate) use listed::{Filter, PortNames};
 pub(crate) use terms::{LanePort, LaneTerms};
 pub(crate) use thread::LaneThread;
 
@@ -78,6 +87,8 @@ pub(crate) struct Parts {
     pub options: firewall::Options,
     /// How long entries are kept after conntrack's notifications were lost.
     pub stale_limit: Duration,
+    /// The kernel's ticks, by which programs note when an entry was used.
+    pub ticks: Ticks,
     /// Rung when something waits for programs.
     pub reclaim: Arc<EventFd>,
     /// Rung when the lane wants something of the mirror's thread.

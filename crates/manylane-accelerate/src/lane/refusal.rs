@@ -148,4 +148,15 @@ impl Removal {
             Removal::Unneeded => "unneeded",
         }
     }
+
+    /// For the operator.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Removal::Ended => "conntrack's connection has ended, or is another one",
+            Removal::Closing => "a packet opens, closes or resets the connection",
+            Removal::Idle => "the connection was not used for as long as it lives",
+            Removal::Refused => "rules, routes or interfaces let neither direction be forwarded",
+            Removal::Unneeded => "no rule filters by connection or translates any longer",
+        }
+    }
 }

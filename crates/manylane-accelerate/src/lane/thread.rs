@@ -29,7 +29,7 @@ use super::refusal::{Counts, Removal};
 use super::watch::Kernel;
 use super::{LaneTerms, Parts, Wanted, lock};
 use crate::firewall;
-use crate::programs::{Candidate, Candidates, Counters};
+use crate::programs::{Candidate, Candidates, Counters, Ticks};
 use crate::questions::QuestionQueue;
 
 /// All that the thread has.
@@ -50,6 +50,7 @@ pub(crate) struct LaneThread {
     pub(super) transit: Transit,
     /// Offline but for the moments in which routes are read.
     pub(super) reader: Reader,
+    pub(super) ticks: Ticks,
     pub(super) terms: LaneTerms,
     pub(super) options: firewall::Options,
     pub(super) stale_limit: Duration,
@@ -79,7 +80,7 @@ impl LaneThread {
         wanted: Arc<Mutex<Wanted>>,
     ) -> LaneThread {
         let Parts { flows, candidates, counters, transit, mut reader, options, .. } = parts;
-        let Parts { stale_limit, reclaim, mirror, .. } = parts;
+        let Parts { stale_limit, ticks, reclaim, mirror, .. } = parts;
         reader.offline();
         LaneThread {
             flows,
@@ -93,6 +94,7 @@ impl LaneThread {
             timeouts: Timeouts::default(),
             transit,
             reader,
+            ticks,
             terms: LaneTerms::default(),
             options,
             stale_limit,

@@ -25,6 +25,14 @@ async function ask(path) {
   return answer.json().catch(gone);
 }
 
+// Requests what takes POST: without a token the daemon refuses that by TCP.
+async function post(path, request) {
+  const options = { method: "POST", headers: headers(), body: JSON.stringify(request), signal: AbortSignal.timeout(PATIENCE_MS) };
+  const answer = await fetch(path, options).catch(gone);
+  if (!answer.ok) throw await refusal(answer);
+  return answer.json().catch(gone);
+}
+
 // What browsers say of it differs, and says less than that.
 function gone() {
   throw new Gone();

@@ -31,6 +31,9 @@ fn an_accelerator_is_seen_in_a_browser() {
         "captures nothing",
         "local",
         "tx dropped",
+        "IPv4 and IPv6 packets are forwarded by connection",
+        "unsettled",
+        "stays in the kernel",
     ] {
         assert!(text.contains(word), "{word}\n{text}");
     }

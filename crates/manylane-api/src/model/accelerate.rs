@@ -10,13 +10,20 @@
 //! | `/v1/accelerate/routes`       | list of [`RouteStatus`]       | `routes`                   |
 //! | `/v1/accelerate/neighbours`   | list of [`MirroredNeighbour`] | `neighbours`               |
 //! | `/v1/accelerate/config`       | [`AcceleratorConfig`]         | `config`                   |
+//! | `/v1/accelerate/lane`         | [`LaneStatus`]                | `flows`                    |
 //! | `/v1/accelerate/why/I/S/D`    | [`Why`]                       | `why S D -i I`             |
+//! | `/v1/accelerate/why/I/S/D/tcp/4000/80` | [`Why`]              | `why S D -i I --protocol tcp --sport 4000 --dport 80` |
 //!
 //! `PUT /v1/config/port.IF.tier` with a tier as its body (`manylane config set`) changes the tier that forwards at an
 //! interface.
 //!
 //! `POST /v1/accelerate/flows` (`manylane top`) has the programs note some packets, and answers with
 //! [`AcceleratedFlows`].
+//!
+//! Where rules filter by connection or translate, packets are forwarded by connection. `POST /v1/accelerate/flows/table`
+//! with a [`TrackedFlowsRequest`] (`manylane show flows`) answers with a page of these connections, [`TrackedFlows`];
+//! `POST /v1/accelerate/flows/diff` (`manylane show flows --diff`) compares all of them with conntrack, and answers with a
+//! [`TrackedFlowsDiff`]; a second comparison at the same time is an [`ApiError`] with status 409.
 //!
 //! `POST /v1/accelerate/mirror/diff` (`manylane show mirror --diff`) compares the mirror with the kernel's routing, and
 //! answers with a line for each difference; a second comparison at the same time is an [`ApiError`] with status 409.
@@ -34,6 +41,10 @@ use utoipa::ToSchema;
 
 use super::{ApiError, RouteStatus, Setting};
 
+pub use super::tracked::{
+    FLOWS_PAGE_MAX, FlowObstacle, LaneCount, LaneStatus, TrackedDirection, TrackedFlow,
+    TrackedFlows, TrackedFlowsDiff, TrackedFlowsRequest, TransportProtocol, WhyFlow, WhyRules,
+};
 pub use super::unseen::UnseenTime;
 pub use super::why::{MirrorWhy, Why, WhyHop, WhyQuestion};
 
@@ -66,6 +77,12 @@ pub trait Accelerated: Send + Sync {
     fn routes(&self) -> Result<Vec<RouteStatus>, AskError>;
     /// The kernel's neighbours.
     fn neighbours(&self) -> Result<Vec<MirroredNeighbour>, AskError>;
+    /// The thread that looks after connections, and its table.
+    fn lane(&self) -> Result<LaneStatus, AskError>;
+    /// A page of the connections that are forwarded one by one.
+    fn tracked_flows(&self, request: &TrackedFlowsRequest) -> Result<TrackedFlows, AskError>;
+    /// The differences between these connections and conntrack's.
+    fn tracked_flows_diff(&self) -> Result<TrackedFlowsDiff, AskError>;
     /// The verdict on a packet, and why.
     fn why(&self, question: &WhyQuestion) -> Result<Why, AskError>;
 }
@@ -75,7 +92,7 @@ pub trait Accelerated: Send + Sync {
 pub enum AskError {
     /// The question is wrong.
     BadQuestion(ApiError),
-    /// The mirror's thread does not answer.
+    /// A thread does not answer.
     Silent(ApiError),
 }
 

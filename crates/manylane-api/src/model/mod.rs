@@ -8,6 +8,7 @@ mod extent;
 mod forwarder;
 mod source;
 mod trace;
+mod tracked;
 mod transaction;
 mod unseen;
 mod why;

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::accelerate::ReasonStatus;
+use super::tracked::{TransportProtocol, WhyFlow};
 
 /// A packet in question.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct WhyQuestion {
     pub destination: IpAddr,
     /// The ingress interface.
     pub interface: String,
+    /// The protocol, and the source and destination port; without, any.
+    pub transport: Option<(TransportProtocol, [u16; 2])>,
 }
 
 /// The verdict on a packet, and why.
@@ -35,6 +38,9 @@ pub struct Why {
     pub reasons: Vec<ReasonStatus>,
     /// Rule, table, route and neighbour in the mirror.
     pub mirror: Option<MirrorWhy>,
+    /// Where packets are forwarded by connection: the connection, and what the rules do to it.
+    #[serde(default)]
+    pub flow: Option<WhyFlow>,
 }
 
 /// The mirror's answer on a packet.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::tracked;
 use crate::model::accelerate::*;
 use crate::model::{ApiError, RouteKind, RouteStatus, Setting, SettingValue};
 
@@ -174,6 +175,18 @@ impl Accelerated for Sample {
         Err(AskError::Silent(ApiError { error: "it is silent".into(), help: "wait".into() }))
     }
 
+    fn lane(&self) -> Result<LaneStatus, AskError> {
+        Ok(tracked::lane())
+    }
+
+    fn tracked_flows(&self, request: &TrackedFlowsRequest) -> Result<TrackedFlows, AskError> {
+        Ok(tracked::table(request))
+    }
+
+    fn tracked_flows_diff(&self) -> Result<TrackedFlowsDiff, AskError> {
+        Ok(tracked::diff())
+    }
+
     fn why(&self, question: &WhyQuestion) -> Result<Why, AskError> {
         if question.interface != "lan" {
             let error = format!("{} is not accelerated", question.interface);
@@ -204,6 +217,7 @@ impl Accelerated for Sample {
                 egress: vec!["wan".into()],
                 is_pending: false,
             }),
+            flow: Some(tracked::why(question.transport)),
         })
     }
 }

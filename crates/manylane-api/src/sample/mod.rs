@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 pub mod accelerate;
+mod tracked;
 
 use crate::model::*;
 

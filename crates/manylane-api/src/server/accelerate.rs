@@ -8,15 +8,18 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::{Method, StatusCode, Uri};
 use axum::routing::{MethodRouter, get, post, put};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
+use serde::Serialize;
 use tokio::sync::Semaphore;
 use utoipa::openapi::HttpMethod;
 use utoipa::openapi::schema::ArrayBuilder;
 
 use super::{serve_routes, wrong_daemon};
 use crate::model::accelerate::{
-    Accelerated, AcceleratedFlows, AcceleratedPort, AskError, Why, WhyQuestion,
+    Accelerated, AcceleratedFlows, AcceleratedPort, AskError, TrackedFlows, TrackedFlowsDiff,
+    TrackedFlowsRequest, TransportProtocol, Why, WhyQuestion,
 };
+use crate::server::bounds::Asker;
 use crate::server::document::{OperationDoc, Refusal, Routes, Sent};
 use crate::server::listen::Doors;
 use crate::server::metrics::{self, METRICS};
@@ -68,6 +71,12 @@ fn routes() -> Routes<dyn Accelerated> {
         .one("/v1/accelerate/mirror", "The mirror of the kernel's routing.", SILENT, |s| {
             s.mirror().map_err(refused)
         })
+        .one(
+            "/v1/accelerate/lane",
+            "The thread that looks after connections, and its flow table.",
+            LANE_SILENT,
+            |s| s.lane().map_err(refused),
+        )
         .long_list(
             "/v1/accelerate/routes",
             "The routes that the programs forward by.",
@@ -79,7 +88,47 @@ fn routes() -> Routes<dyn Accelerated> {
         })
         .at(HttpMethod::Get, METRICS, metrics::answer(metrics::accelerator), metrics::doc())
         .at(HttpMethod::Get, page::PAGE, page::answer(), page::doc());
-    with_arguments(routes)
+    with_connections(with_arguments(routes))
+}
+
+/// The questions about connections that are forwarded one by one.
+fn with_connections(mut routes: Routes<dyn Accelerated>) -> Routes<dyn Accelerated> {
+    let request =
+        Sent::Json("The entries to list, and the page.", routes.schema::<TrackedFlowsRequest>());
+    let page = Sent::Json("The page.", routes.schema::<TrackedFlows>());
+    let differences = Sent::Json("The differences.", routes.schema::<TrackedFlowsDiff>());
+    routes
+        .at(
+            HttpMethod::Post,
+            TABLE,
+            post(tracked_flows),
+            OperationDoc {
+                id: "accelerate/flows/table",
+                does: "Lists entries of the flow table: connections that are forwarded one by one, the largest first.",
+                parameters: &[],
+                takes: Some(request),
+                gives: page,
+                refuses: &[
+                    (400, "The request is wrong."),
+                    (503, "The lane's thread does not answer, or the same client's last page is not done yet."),
+                ],
+            },
+        )
+        .at(
+            HttpMethod::Post,
+            TABLE_DIFF,
+            compare("another comparison of the flow table with conntrack runs", |source| {
+                source.tracked_flows_diff()
+            }),
+            OperationDoc {
+                id: "accelerate/flows/diff",
+                does: "Compares the flow table with conntrack: a line for each difference.",
+                parameters: &[],
+                takes: None,
+                gives: differences,
+                refuses: &[(409, "Another comparison runs."), (503, "The lane's thread does not answer.")],
+            },
+        )
 }
 
 /// The questions that take something, and the one edit.
@@ -89,6 +138,7 @@ fn with_arguments(mut routes: Routes<dyn Accelerated>) -> Routes<dyn Accelerated
         Sent::Json("Flows, with the tier that forwards each.", routes.schema::<AcceleratedFlows>());
     let why_schema =
         Sent::Json("Whether manylane forwards the packet, and why.", routes.schema::<Why>());
+    let why_ref = routes.schema::<Why>();
     let setting = Sent::Json("The setting, as it is now.", routes.schema::<Setting>());
     let port = Sent::Json("The port, as it is now.", routes.schema::<AcceleratedPort>());
     let line = routes.schema::<String>();
@@ -109,7 +159,7 @@ fn with_arguments(mut routes: Routes<dyn Accelerated>) -> Routes<dyn Accelerated
         .at(
             HttpMethod::Post,
             DIFF,
-            compare(),
+            compare("another comparison of the mirror with the kernel runs", |source| source.diff()),
             OperationDoc {
                 id: "accelerate/mirror/diff",
                 does: "Compares the mirror with the kernel's routing: a line for each difference.",
@@ -136,6 +186,26 @@ fn with_arguments(mut routes: Routes<dyn Accelerated>) -> Routes<dyn Accelerated
                 ],
                 takes: None,
                 gives: why_schema,
+                refuses: WRONG,
+            },
+        )
+        .at(
+            HttpMethod::Get,
+            WHY_TRANSPORT,
+            get(why_transport),
+            OperationDoc {
+                id: "accelerate/why/transport",
+                does: "Reports the verdict on a packet of a connection.",
+                parameters: &[
+                    ("interface", "The ingress interface."),
+                    ("source", "The packet's source address, percent-encoded."),
+                    ("destination", "The packet's destination address, percent-encoded."),
+                    ("protocol", "`tcp` or `udp`."),
+                    ("source_port", "The packet's source port."),
+                    ("destination_port", "The packet's destination port."),
+                ],
+                takes: None,
+                gives: Sent::Json("Whether manylane forwards the packet, and why.", why_ref),
                 refuses: WRONG,
             },
         )
@@ -170,10 +240,14 @@ fn with_arguments(mut routes: Routes<dyn Accelerated>) -> Routes<dyn Accelerated
 // Addresses in packets need more permission than counters: POST, as a trace.
 const FLOWS: &str = "/v1/accelerate/flows";
 // A comparison reads all of the kernel's routing in the mirror's thread: POST, and one at a time.
+const TABLE: &str = "/v1/accelerate/flows/table";
+const TABLE_DIFF: &str = "/v1/accelerate/flows/diff";
 const DIFF: &str = "/v1/accelerate/mirror/diff";
 const WHY: &str = "/v1/accelerate/why/{interface}/{source}/{destination}";
+const WHY_TRANSPORT: &str = "/v1/accelerate/why/{interface}/{source}/{destination}/{protocol}/{source_port}/{destination_port}";
 const WRONG: &[(u16, &str)] =
     &[(400, "The request is wrong."), (503, "The mirror's thread does not answer.")];
+const LANE_SILENT: &[(u16, &str)] = &[(503, "The lane's thread does not answer.")];
 const SILENT: &[(u16, &str)] = &[(503, "The mirror's thread does not answer.")];
 const SILENT_OR_TURN: &[(u16, &str)] = &[(
     503,
@@ -182,18 +256,21 @@ const SILENT_OR_TURN: &[(u16, &str)] = &[(
 )];
 
 /// On a thread of its own: others are answered meanwhile, and a second comparison is refused.
-fn compare() -> MethodRouter<Arc<dyn Accelerated>> {
+fn compare<T: Serialize + Send + 'static>(
+    other_runs: &'static str,
+    compares: fn(&dyn Accelerated) -> Result<T, AskError>,
+) -> MethodRouter<Arc<dyn Accelerated>> {
     let turns = Arc::new(Semaphore::new(1));
-    post(async move |State(source): State<Arc<dyn Accelerated>>| -> Answer<Vec<String>> {
+    post(async move |State(source): State<Arc<dyn Accelerated>>| -> Answer<T> {
         let turn = turns.try_acquire_owned().map_err(|_| {
-            let error = "another comparison of the mirror with the kernel runs".into();
+            let error = other_runs.into();
             let help = "wait until it is complete, and try again".into();
             (StatusCode::CONFLICT, Json(ApiError { error, help }))
         })?;
         waited_for(move || {
             // Until the thread is done, even if the client has left.
             let _turn = turn;
-            source.diff()
+            compares(&*source)
         })
         .await
     })
@@ -220,6 +297,30 @@ async fn flows(State(source): State<Arc<dyn Accelerated>>) -> Answer<Accelerated
     waited_for(move || source.flows()).await
 }
 
+/// One page at a time for each client, on a thread of its own: the lane's thread answers many questions for one page.
+async fn tracked_flows(
+    State(source): State<Arc<dyn Accelerated>>,
+    Extension(asker): Extension<Asker>,
+    request: String,
+) -> Answer<TrackedFlows> {
+    let bad = |error| refused(AskError::BadQuestion(error));
+    let request = if request.is_empty() { "{}" } else { &request };
+    let request: TrackedFlowsRequest = serde_json::from_str(request).map_err(|error| {
+        bad(ApiError {
+            error: format!("that is no request for flows: {error}"),
+            help: "send `port`, `address`, `protocol`, `transport_port`, `translated`, `limit` and `offset`, or some of them"
+                .into(),
+        })
+    })?;
+    request.check().map_err(bad)?;
+    let turn = asker.turn().await?;
+    waited_for(move || {
+        let _turn = turn;
+        source.tracked_flows(&request)
+    })
+    .await
+}
+
 async fn waited_for<T: Send + 'static>(
     question: impl FnOnce() -> Result<T, AskError> + Send + 'static,
 ) -> Answer<T> {
@@ -234,16 +335,42 @@ async fn why(
     State(source): State<Arc<dyn Accelerated>>,
     Path((interface, from, to)): Path<(String, String, String)>,
 ) -> Answer<Why> {
-    let address = |text: &str| {
-        text.parse::<IpAddr>().map_err(|_| {
-            refused(AskError::BadQuestion(ApiError {
-                error: format!("{text} is no IP address"),
-                help: "ask for /v1/accelerate/why/INTERFACE/SOURCE/DESTINATION".into(),
-            }))
-        })
-    };
-    let question = WhyQuestion { source: address(&from)?, destination: address(&to)?, interface };
+    let [source_address, destination] = [address(&from)?, address(&to)?];
+    let question = WhyQuestion { source: source_address, destination, interface, transport: None };
     source.why(&question).map(Json).map_err(refused)
+}
+
+async fn why_transport(
+    State(source): State<Arc<dyn Accelerated>>,
+    Path((interface, from, to, protocol, sport, dport)): Path<(
+        String,
+        String,
+        String,
+        String,
+        String,
+        String,
+    )>,
+) -> Answer<Why> {
+    let bad = |error: String| {
+        let help = "ask for /v1/accelerate/why/INTERFACE/SOURCE/DESTINATION/tcp/SPORT/DPORT".into();
+        refused(AskError::BadQuestion(ApiError { error, help }))
+    };
+    let protocol = protocol.parse::<TransportProtocol>().map_err(bad)?;
+    let port = |text: &str| text.parse::<u16>().map_err(|_| bad(format!("{text} is no port")));
+    let ports = [port(&sport)?, port(&dport)?];
+    let [source_address, destination] = [address(&from)?, address(&to)?];
+    let transport = Some((protocol, ports));
+    let question = WhyQuestion { source: source_address, destination, interface, transport };
+    source.why(&question).map(Json).map_err(refused)
+}
+
+fn address(text: &str) -> Result<IpAddr, Refusal> {
+    text.parse::<IpAddr>().map_err(|_| {
+        refused(AskError::BadQuestion(ApiError {
+            error: format!("{text} is no IP address"),
+            help: "ask for /v1/accelerate/why/INTERFACE/SOURCE/DESTINATION".into(),
+        }))
+    })
 }
 
 fn refused(error: AskError) -> Refusal {
@@ -268,8 +395,8 @@ async fn not_found(uri: Uri) -> Refusal {
     let error = ApiError {
         error: format!("`manylane accelerate` has no {}", uri.path()),
         help:
-            "use /v1/daemon, or ports, drops, ledger, flows, config, mirror, mirror/diff, routes, \
-               neighbours or why below /v1/accelerate/"
+            "use /v1/daemon, or ports, drops, ledger, flows, flows/table, flows/diff, lane, config, mirror, \
+               mirror/diff, routes, neighbours or why below /v1/accelerate/"
                 .into(),
     };
     (StatusCode::NOT_FOUND, Json(error))

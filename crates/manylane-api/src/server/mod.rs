@@ -350,8 +350,8 @@ pub(super) async fn not_allowed(method: Method, uri: Uri) -> Refusal {
         help:
             "ask with GET; what is below /v1/config/ and /v1/neighbours/ is changed, with PUT, or \
                DELETE for a neighbour, or a port below /v1/ports/; /v1/trace, /v1/capture/drops, \
-               /v1/accelerate/flows and /v1/accelerate/mirror/diff take POST, and so do apply, diff, confirm and rollback below \
-               /v1/config/"
+               /v1/accelerate/flows, what is below it, and /v1/accelerate/mirror/diff take POST, and so do apply, \
+               diff, confirm and rollback below /v1/config/"
                 .into(),
     };
     (StatusCode::METHOD_NOT_ALLOWED, Json(error))

@@ -73,6 +73,10 @@ pub(super) fn at_router(path: &str) -> Option<Refusal> {
                 &format!("`manylane show {noun}` shows its own"),
             ));
         }
+        "lane" => (
+            "it forwards no connections of the kernel's",
+            "`manylane show ports` has the sums of what it forwards",
+        ),
         "flows" => ("it does not sample flows", "`manylane trace` follows packets"),
         _ => return None,
     };

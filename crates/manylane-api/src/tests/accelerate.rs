@@ -33,13 +33,28 @@ fn every_answer_comes_back_as_it_was_given() {
         same(client, &below("mirror"), Sample.mirror().unwrap());
         let diff: Vec<String> = client.post(&below("mirror/diff"), &()).unwrap();
         assert_eq!(diff, Sample.diff().unwrap());
+        same(client, &below("lane"), Sample.lane().unwrap());
+        let request = TrackedFlowsRequest {
+            protocol: Some(TransportProtocol::Tcp),
+            limit: 1,
+            ..TrackedFlowsRequest::default()
+        };
+        let page: TrackedFlows = client.post(&below("flows/table"), &request).unwrap();
+        assert_eq!((page.total, &page), (1, &Sample.tracked_flows(&request).unwrap()));
+        let diff: TrackedFlowsDiff = client.post(&below("flows/diff"), &()).unwrap();
+        assert_eq!(diff, Sample.tracked_flows_diff().unwrap());
         same(client, &below("routes"), Sample.routes().unwrap());
         let question = WhyQuestion {
             source: "10.1.0.1".parse().unwrap(),
             destination: "2001:db8::1".parse().unwrap(),
             interface: "lan".into(),
+            transport: None,
         };
         same(client, &below("why/lan/10.1.0.1/2001%3Adb8%3A%3A1"), Sample.why(&question).unwrap());
+        let transport = Some((TransportProtocol::Udp, [4000, 53]));
+        let question = WhyQuestion { transport, ..question };
+        let path = below("why/lan/10.1.0.1/2001%3Adb8%3A%3A1/udp/4000/53");
+        same(client, &path, Sample.why(&question).unwrap());
     });
 }
 
@@ -51,6 +66,8 @@ fn what_cannot_be_answered_is_told_with_help() {
             ("/v1/accelerate/neighbours", "the daemon refused: it is silent; wait"),
             ("/v1/accelerate/why/wan/10.1.0.1/10.2.0.1", "wan is not accelerated; name lan"),
             ("/v1/accelerate/why/lan/here/10.2.0.1", "here is no IP address"),
+            ("/v1/accelerate/why/lan/10.1.0.1/10.2.0.1/icmp/1/2", "neither tcp nor udp"),
+            ("/v1/accelerate/why/lan/10.1.0.1/10.2.0.1/tcp/1/65536", "65536 is no port"),
             ("/v1/accelerate/worker", "`manylane accelerate` has no /v1/accelerate/worker"),
             ("/v1/ports", "`manylane accelerate` has no /v1/ports"),
         ] {

@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
+
 use super::served::{Answer, Kind, Served, exchange, folder, token_file};
 use crate::accelerate::*;
 use crate::sample::accelerate::Sample as AcceleratorSample;
@@ -264,6 +266,19 @@ impl Accelerated for Comparing {
     fn neighbours(&self) -> Result<Vec<MirroredNeighbour>, AskError> {
         AcceleratorSample.neighbours()
     }
+    fn lane(&self) -> Result<LaneStatus, AskError> {
+        AcceleratorSample.lane()
+    }
+    fn tracked_flows(&self, request: &TrackedFlowsRequest) -> Result<TrackedFlows, AskError> {
+        self.begun.lock().unwrap().send(()).unwrap();
+        self.go_on.lock().unwrap().recv().unwrap();
+        AcceleratorSample.tracked_flows(request)
+    }
+    fn tracked_flows_diff(&self) -> Result<TrackedFlowsDiff, AskError> {
+        self.begun.lock().unwrap().send(()).unwrap();
+        self.go_on.lock().unwrap().recv().unwrap();
+        AcceleratorSample.tracked_flows_diff()
+    }
     fn why(&self, question: &WhyQuestion) -> Result<Why, AskError> {
         AcceleratorSample.why(question)
     }
@@ -273,27 +288,83 @@ impl Accelerated for Comparing {
 #[test]
 fn the_mirror_is_compared_once_at_a_time_and_others_are_answered_meanwhile() {
     const DIFF: &str = "/v1/accelerate/mirror/diff";
+    let said = "another comparison of the mirror with the kernel runs";
+    is_compared_once_at_a_time::<Vec<String>>("compare", DIFF, said);
+}
+
+/// A comparison takes the lane's thread, too.
+#[test]
+fn the_flow_table_is_compared_once_at_a_time_and_others_are_answered_meanwhile() {
+    const DIFF: &str = "/v1/accelerate/flows/diff";
+    let said = "another comparison of the flow table with conntrack runs";
+    is_compared_once_at_a_time::<TrackedFlowsDiff>("compare-flows", DIFF, said);
+}
+
+fn is_compared_once_at_a_time<T: DeserializeOwned + Send + 'static>(
+    name: &str,
+    path: &'static str,
+    said: &str,
+) {
     let (begin, begun) = mpsc::channel();
     let (go, go_on) = mpsc::channel();
     let source = Arc::new(Comparing { begun: Mutex::new(begin), go_on: Mutex::new(go_on) });
     let serve =
         async move |doors, stopped| crate::server::accelerate::serve(doors, source, stopped).await;
-    let served = Served::answering("compare", &loopback(), patient(), serve);
-    assert_eq!(served.ask("GET", DIFF, "").status, 405);
-    assert_eq!(served.ask_tcp("POST", DIFF, &HOST).status, 403, "a token is wanted");
+    let served = Served::answering(name, &loopback(), patient(), serve);
+    assert_eq!(served.ask("GET", path, "").status, 405);
+    assert_eq!(served.ask_tcp("POST", path, &HOST).status, 403, "a token is wanted");
     let client = Client::new(&served.socket());
     let first = {
         let client = client.clone();
-        thread::spawn(move || client.post::<Vec<String>>(DIFF, &()))
+        thread::spawn(move || client.post::<T>(path, &()))
     };
     begun.recv().expect("it has begun");
-    let refused = client.post::<Vec<String>>(DIFF, &()).expect_err("one at a time").to_string();
-    assert!(refused.contains("another comparison of the mirror with the kernel runs"), "{refused}");
-    assert_eq!(served.ask("POST", DIFF, "").status, 409);
+    let refused = client.post::<T>(path, &()).map(drop).expect_err("one at a time").to_string();
+    assert!(refused.contains(said), "{refused}");
+    assert_eq!(served.ask("POST", path, "").status, 409);
     assert_eq!(served.ask("GET", "/v1/accelerate/ports", "").status, 200);
     go.send(()).unwrap();
-    assert_eq!(first.join().unwrap().unwrap(), ["a difference"]);
+    first.join().unwrap().expect("it was compared");
     go.send(()).unwrap();
-    assert_eq!(client.post::<Vec<String>>(DIFF, &()).unwrap(), ["a difference"]);
+    client.post::<T>(path, &()).expect("the next one is compared");
     assert_eq!(begun.try_iter().count(), 1, "the refused ones never began");
+}
+
+/// A page of a million flows is many questions to the lane's thread: one page at a time for each client.
+#[test]
+fn a_client_reads_one_page_of_the_flow_table_at_a_time() {
+    const TABLE: &str = "/v1/accelerate/flows/table";
+    let (begin, begun) = mpsc::channel();
+    let (go, go_on) = mpsc::channel();
+    let source = Arc::new(Comparing { begun: Mutex::new(begin), go_on: Mutex::new(go_on) });
+    let serve =
+        async move |doors, stopped| crate::server::accelerate::serve(doors, source, stopped).await;
+    let bounds = Bounds { turn: SOON, ..patient() };
+    let served = Served::answering("pages", &loopback(), bounds, serve);
+    assert_eq!(served.ask("GET", TABLE, "").status, 405);
+    assert_eq!(served.ask_tcp("POST", TABLE, &HOST).status, 403, "a token is wanted");
+    for (wrong, said) in [
+        (r#"{"limit":1001}"#, "1 to 1000 are possible"),
+        (r#"{"limit":0}"#, "a page cannot have 0 entries"),
+        (r#"{"protocol":"icmp"}"#, "unknown variant"),
+        (r#"{"address":"here"}"#, "no request for flows"),
+        (r#"{"sort":"age"}"#, "unknown field"),
+        ("[", "no request for flows"),
+    ] {
+        let answer = served.ask("POST", TABLE, wrong);
+        assert!(answer.status == 400 && answer.body.contains(said), "{wrong}: {}", answer.body);
+    }
+    let client = Client::new(&served.socket());
+    let first = {
+        let client = client.clone();
+        let all = TrackedFlowsRequest::default();
+        thread::spawn(move || client.post::<TrackedFlows>(TABLE, &all))
+    };
+    begun.recv().expect("it has begun");
+    assert_eq!(served.ask("POST", TABLE, "").status, 503);
+    assert_eq!(served.reached("turn"), 1);
+    assert_eq!(served.ask("GET", "/v1/accelerate/lane", "").status, 200);
+    go.send(()).unwrap();
+    assert_eq!(first.join().unwrap().expect("it was listed").total, 2);
+    assert_eq!(begun.try_iter().count(), 0, "the refused one never began");
 }

@@ -38,15 +38,18 @@ fn the_accelerator_answers_as_its_document_says() {
     let served = Served::start(Kind::Accelerator, "contract-accelerate", &Listen::default());
     let document = document(&served);
     let why = "/v1/accelerate/why/{interface}/{source}/{destination}";
+    let transport = format!("{why}/{{protocol}}/{{source_port}}/{{destination_port}}");
     let asked = [
         ("put", "/v1/config/{key}", "/v1/config/port.lan.tier", "driver"),
         ("put", "/v1/ports/{port}", "/v1/ports/dmz", ""),
         ("get", why, "/v1/accelerate/why/lan/10.1.0.1/10.2.0.1", ""),
+        ("get", &transport, "/v1/accelerate/why/lan/10.1.0.1/10.2.0.1/tcp/4000/80", ""),
     ];
     let seen = every_path(&served, &document, &asked);
     // The sample has no neighbours and no groups.
-    let of_answers =
-        |name: &str| !["ApiError", "MirroredNeighbour", "MemberStatus"].contains(&name);
+    let of_answers = |name: &str| {
+        !["ApiError", "MirroredNeighbour", "MemberStatus", "TrackedFlowsRequest"].contains(&name)
+    };
     let unseen = unseen(&document, &seen, of_answers);
     assert_eq!(unseen, ["RouteStatus.group"], "documented, and never answered");
 }

@@ -174,6 +174,7 @@ mod tests {
             ("capture -w file -i l", Some(Known::Ports)),
             ("trace --port ", Some(Known::Ports)),
             ("show why 10.1.0.1 10.2.0.1 -i ", Some(Known::Ports)),
+            ("show flows --nat --port ", Some(Known::Ports)),
             ("port remove ", Some(Known::Ports)),
             ("port --socket ./s remove ", Some(Known::Ports)),
             ("port add ", Some(Known::Interfaces)),

@@ -154,6 +154,10 @@ const EXAMPLES: &[(&str, &str)] = &[
         "manylane show why 10.1.0.1 10.2.0.1 -i eth0",
         "Of accelerate: what happens to such a packet, and why.",
     ),
+    (
+        "manylane show flows --nat --port eth1",
+        "Of accelerate: translated connections of an interface, the largest first.",
+    ),
     ("manylane top", "Everything, live; `?` lists the keys."),
     ("manylane trace -c 2 udp port 53", "The stages of the next two packets of DNS."),
     ("manylane config check router.toml", "Check a file against this machine, without a daemon."),

@@ -6,9 +6,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use manylane_api::accelerate::{AcceleratedPort, AcceleratorConfig, AcceleratorStatus};
+use manylane_api::accelerate::{
+    AcceleratedPort, AcceleratorConfig, AcceleratorStatus, TrackedFlowsRequest,
+};
 use manylane_api::{Client, ClientError, ConfigStatus, DEFAULT_SOCKET};
 
+use super::flows::{self, FlowOptions};
 use super::{percent_encoded, watch};
 use crate::tables::{self, accelerate, extent};
 use crate::terminal::{SOCKET, USAGE, complain, done, print};
@@ -37,9 +40,11 @@ pub(super) struct Question {
     /// For `why`: the packet's ingress interface
     #[arg(short, long, value_name = "IF")]
     interface: Option<String>,
-    /// For `mirror`: list differences between the kernel and the mirror
+    /// For `mirror`: list differences between the kernel and the mirror; for `flows`, between conntrack and the flow table
     #[arg(long)]
     diff: bool,
+    #[command(flatten)]
+    flows: FlowOptions,
 }
 
 /// What can be shown.
@@ -70,6 +75,9 @@ pub(super) enum Noun {
     Mirror,
     /// The running configuration; of `accelerate`, the options of its start
     Config,
+    /// Of `accelerate`: connections that rules have decided about, with their translation, counters and forwarder; a sample
+    /// of packets where no rule filters by connection
+    Flows,
     /// Of `accelerate`: the verdict on a packet, `why SOURCE DESTINATION -i IF`
     Why,
 }
@@ -96,13 +104,17 @@ pub(super) fn run(ShowOptions { question, json, watch, socket }: &ShowOptions) -
 impl Question {
     /// Whether the arguments fit the noun.
     pub(super) fn check(&self) -> Result<(), &'static str> {
+        self.flows.check(self.what)?;
         match (self.what, self.packet.len(), &self.interface, self.diff) {
-            (Noun::Why, 2, Some(_), false) | (Noun::Mirror, 0, None, _) => Ok(()),
+            (Noun::Flows, 0, None, true) if self.flows.chooses() => {
+                Err("`show flows --diff` compares all connections: no filter, no page")
+            }
+            (Noun::Why, 2, Some(_), false) | (Noun::Mirror | Noun::Flows, 0, None, _) => Ok(()),
             (Noun::Why, ..) => {
                 Err("`show why` takes a packet: `show why SOURCE DESTINATION -i INTERFACE`")
             }
             (_, 0, None, false) => Ok(()),
-            (_, _, _, true) => Err("only `show mirror` takes `--diff`"),
+            (_, _, _, true) => Err("only `show mirror` and `show flows` take `--diff`"),
             _ => Err("only `show why` takes addresses and an interface"),
         }
     }
@@ -123,12 +135,15 @@ impl Question {
             Noun::Mirror if self.diff => "/mirror/diff",
             Noun::Mirror => "/mirror",
             Noun::Config => "/config",
+            Noun::Flows if self.diff => flows::DIFF,
+            Noun::Flows => flows::SAMPLE,
             Noun::Why => "/why",
         };
         let interface = self.interface.iter().map(|name| percent_encoded(name));
         let more = interface
             .chain(self.packet.iter().map(|address| percent_encoded(&address.to_string())));
-        more.fold(path.to_owned(), |path, word| path + "/" + &word)
+        let path = more.fold(path.to_owned(), |path, word| path + "/" + &word);
+        path + &self.flows.below()
     }
 }
 
@@ -136,7 +151,7 @@ impl Question {
 pub(super) fn table(client: &Client, what: Noun, at: &Place) -> Result<String, ClientError> {
     let path = at.path.as_str();
     if at.is_accelerator {
-        return accelerated(client, what, path);
+        return accelerated(client, what, at);
     }
     match what {
         Noun::Ports => client.ask(path).map(|answer: Vec<_>| tables::ports(&answer)),
@@ -151,7 +166,7 @@ pub(super) fn table(client: &Client, what: Noun, at: &Place) -> Result<String, C
         Noun::Sockets => client.ask(path).map(|answer| tables::sockets(&answer)),
         Noun::Config => client.ask(path).map(|answer: ConfigStatus| answer.text),
         // The daemon says that it has none of these.
-        Noun::Mirror | Noun::Why => client.ask_text(path),
+        Noun::Mirror | Noun::Why | Noun::Flows => client.ask_text(path),
     }
 }
 
@@ -159,21 +174,27 @@ pub(super) fn table(client: &Client, what: Noun, at: &Place) -> Result<String, C
 pub(super) struct Place {
     pub path: String,
     pub is_accelerator: bool,
+    /// The page of the flow table to show.
+    pub page: Option<TrackedFlowsRequest>,
 }
 
 impl Place {
     /// The answer as the API gives it.
     pub fn json(&self, client: &Client) -> Result<String, ClientError> {
-        match is_comparison(&self.path) {
-            true => patient(client).post_text(&self.path, &()),
-            false => client.ask_text(&self.path),
+        match &self.page {
+            Some(page) => client.post_text(&self.path, page),
+            None if is_comparison(&self.path) => patient(client).post_text(&self.path, &()),
+            None if self.path.ends_with(flows::SAMPLE) && self.is_accelerator => {
+                client.post_text(&self.path, &())
+            }
+            None => client.ask_text(&self.path),
         }
     }
 }
 
 /// Whether the daemon compares for it, which takes POST.
 fn is_comparison(path: &str) -> bool {
-    path.ends_with("/mirror/diff")
+    path.ends_with("/mirror/diff") || path.ends_with(flows::DIFF)
 }
 
 /// Waits for a comparison longer than the daemon, so that the daemon's reason is what the operator reads.
@@ -194,12 +215,20 @@ pub(super) fn place(client: &Client, question: &Question) -> Result<Place, Clien
     let Kind { kind } = client.ask("/v1/daemon")?;
     let is_accelerator = kind == "accelerate";
     let base = if is_accelerator { "/v1/accelerate" } else { "/v1" };
-    let path = format!("{base}{}", question.path());
-    Ok(Place { path, is_accelerator })
+    let mut path = format!("{base}{}", question.path());
+    let page = match (question.what, is_accelerator, question.diff) {
+        (Noun::Flows, true, false) => question.flows.page(client)?,
+        _ => None,
+    };
+    if page.is_some() {
+        path = format!("{base}{}", flows::TABLE);
+    }
+    Ok(Place { path, is_accelerator, page })
 }
 
 /// Requests `path` of the accelerator and lays out the answer.
-fn accelerated(client: &Client, what: Noun, path: &str) -> Result<String, ClientError> {
+fn accelerated(client: &Client, what: Noun, at: &Place) -> Result<String, ClientError> {
+    let path = at.path.as_str();
     match what {
         Noun::Drops => {
             let (head, ports) = head(client)?;
@@ -210,6 +239,10 @@ fn accelerated(client: &Client, what: Noun, path: &str) -> Result<String, Client
         Noun::Routes => client.ask(path).map(|answer: Vec<_>| tables::routes(&answer)),
         Noun::Neighbours => client.ask(path).map(|answer: Vec<_>| accelerate::neighbours(&answer)),
         Noun::Config => client.ask(path).map(|answer| accelerate::config(&answer)),
+        Noun::Flows if is_comparison(path) => {
+            patient(client).post(path, &()).map(|answer| tables::flows::diff(&answer))
+        }
+        Noun::Flows => flows::table(client, path, at.page.as_ref()),
         Noun::Why => client.ask(path).map(|answer| accelerate::why(&answer)),
         Noun::Mirror if is_comparison(path) => {
             patient(client).post(path, &()).map(|answer: Vec<_>| accelerate::diff(&answer))
@@ -258,7 +291,8 @@ mod tests {
             }
         });
         let client = Client::new(&socket).with_patience(Duration::from_millis(150));
-        let place = Place { path: "/v1/accelerate/mirror/diff".into(), is_accelerator: true };
+        let path = "/v1/accelerate/mirror/diff".into();
+        let place = Place { path, is_accelerator: true, page: None };
         for error in [place.json(&client).err(), table(&client, Noun::Mirror, &place).err()] {
             let error = error.expect("the daemon hangs");
             assert!(

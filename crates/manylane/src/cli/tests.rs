@@ -43,6 +43,13 @@ fn only_what_works_is_listed() {
         ("show ledger --json", "/ledger"),
         ("show mirror --diff", "/mirror/diff"),
         ("show why 10.1.0.1 2001:db8::1 -i eth0.5", "/why/eth0.5/10.1.0.1/2001%3Adb8%3A%3A1"),
+        (
+            "show why 10.1.0.1 10.2.0.1 -i lan --protocol tcp --sport 4000 --dport 80",
+            "/why/lan/10.1.0.1/10.2.0.1/tcp/4000/80",
+        ),
+        ("show flows", "/flows"),
+        ("show flows --nat --port lan --page 2", "/flows"),
+        ("show flows --diff", "/flows/diff"),
     ] {
         let question = asked(words);
         assert_eq!((question.check(), question.path().as_str()), (Ok(()), path), "{words}");
@@ -55,6 +62,13 @@ fn a_question_asked_wrongly_is_told_how() {
         ("show why 10.1.0.1 -i lan", "-i INTERFACE"),
         ("show why 10.1.0.1 10.2.0.1", "-i INTERFACE"),
         ("show ports --diff", "only `show mirror`"),
+        ("show why 10.1.0.1 10.2.0.1 -i lan --protocol tcp", "`--sport`"),
+        ("show why 10.1.0.1 10.2.0.1 -i lan --sport 1 --dport 2", "`--protocol`"),
+        ("show why 10.1.0.1 10.2.0.1 -i lan --nat", "only `show flows`"),
+        ("show ports --protocol tcp", "only `show flows`"),
+        ("show flows --sport 1", "only `show why`"),
+        ("show flows --diff --page 2", "no filter"),
+        ("show flows -i lan", "only `show why`"),
         ("show mirror -i lan", "only `show why`"),
     ] {
         let complaint = asked(words).check().expect_err(words);
@@ -122,13 +136,16 @@ fn sockets_as_a_table() {
 #[test]
 fn what_is_accelerated_as_tables() {
     use crate::tables::accelerate;
-    use manylane_api::accelerate::{Accelerated, WhyQuestion};
+    use crate::tables::flows;
+    use manylane_api::accelerate::{Accelerated, TrackedFlowsRequest, WhyQuestion};
     use manylane_api::sample::accelerate::Sample;
     let question = WhyQuestion {
         source: "10.1.0.1".parse().unwrap(),
         destination: "10.9.0.1".parse().unwrap(),
         interface: "lan".into(),
+        transport: None,
     };
+    let all = TrackedFlowsRequest::default();
     for (shown, wanted) in [
         (
             accelerate::ports(&Sample.ports()),
@@ -164,7 +181,35 @@ fn what_is_accelerated_as_tables() {
         ),
         (
             accelerate::why(&Sample.why(&question).unwrap()),
-            &["Forwarded by wan to 02:00:00:00:00:02.", "default via 10.2.0.1 dev wan"],
+            &[
+                "Forwarded by wan to 02:00:00:00:00:02.",
+                "default via 10.2.0.1 dev wan",
+                "lan > wan, udp accepted",
+                "wan > lan, udp kernel: table inet filter, chain forward, handle 4: `iifname \"wan\" log`",
+                "to free them to log first packets only, put `ct state new` in front of `log`",
+            ],
+        ),
+        (
+            flows::page(&Sample.tracked_flows(&all).unwrap(), &all, &Sample.lane().unwrap()),
+            &[
+                "2 connections, 3,010 packets, 3.06 MB; the table has 2 of 131,072 entries in use.",
+                "tcp 10.1.0.1:4000 snat lan > wan ingress 1,000 60.0 kB 1 min 1 s 0 s",
+                "> 10.2.0.1:80 10.2.0.254:4000 wan > lan ingress 2,000 3.00 MB",
+                "> [2001:db8:2::1]:53 wan > lan rules 0 0 B",
+                "rules: table inet filter, chain forward, handle 4: `iifname \"wan\" log`: logs such packets",
+                "12 connections entered, 20 proposed. Refused: unsettled 6, rules 2.",
+            ],
+        ),
+        (
+            flows::diff(&Sample.tracked_flows_diff().unwrap()),
+            &[
+                "udp [2001:db8:1::1]:4000 > [2001:db8:2::1]:53: conntrack has no such connection",
+                "1 of 2 entries differs from conntrack.",
+            ],
+        ),
+        (
+            flows::sampled(&Sample.flows().unwrap()),
+            &["10.1.0.1:4000 > 10.2.0.1:53 UDP lan ingress 3", "one packet in 16"],
         ),
     ] {
         assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::extent::{grouped, unseen};
-use super::{line, or_dash, parts};
+use super::{flows, line, or_dash, parts};
 use crate::terminal::table::{bytes, count, lay_out, signed};
 use manylane_api::accelerate::{
     AcceleratedLedger, AcceleratedPort, AcceleratorConfig, LeaseStatus, MirrorStatus,
@@ -343,6 +343,9 @@ pub(crate) fn why(why: &Why) -> String {
             row("but", "edits wait: the tables may say something older".into());
         }
         text = text + "\n" + &lay_out(&["Mirror", ""], rows);
+    }
+    if let Some(flow) = &why.flow {
+        text = text + "\n" + &flows::why(flow);
     }
     let gate = |reason: &ReasonStatus| ("gate".to_owned(), (String::new(), reason.clone()));
     text + &reasons(why.reasons.iter().map(gate))

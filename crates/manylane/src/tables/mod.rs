@@ -2,6 +2,7 @@
 
 pub(crate) mod accelerate;
 pub(crate) mod extent;
+pub(crate) mod flows;
 mod sockets;
 mod steering;
 

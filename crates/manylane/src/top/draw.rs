@@ -214,7 +214,8 @@ const HELP: &str = "\
  ?                show this help; any key closes it
 
  Rates are between two updates; bits include Ethernet headers.
- Flows are a sample: 32 packets at each update.";
+ Flows are a sample: 32 packets at each update. Where an
+ accelerator forwards by connection, they are its table.";
 
 /// With its frame.
 const HELP_WIDTH: u16 = 64;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use super::flows::Flows;
 use super::sample::{Accelerator, Forwarder, Of, Sample};
+use crate::tables::flows;
 use crate::terminal::table::{count, duration, short, signed};
+use manylane_api::accelerate::{TrackedDirection, TrackedFlow, TrackedFlows};
 use manylane_api::{PortState, PortStatus, WorkerState};
 
 /// A table, with a title.
@@ -268,7 +270,10 @@ impl<'s> Between<'s> {
             self.accelerated_ports(former, now),
             self.tiers(former, now),
             self.passed(former, now),
-            accelerated_flow_pane(flows, share, now.flows_trouble.as_deref()),
+            match &now.tracked {
+                Some(tracked) => self.tracked(former, tracked),
+                None => accelerated_flow_pane(flows, share, now.flows_trouble.as_deref()),
+            },
         ];
         (head, panes)
     }
@@ -342,11 +347,53 @@ impl<'s> Between<'s> {
         pane("Drops", columns, 2, rows.collect(), "nothing was passed or dropped")
     }
 
+    /// The directions of connections, where these decide: exact, not sampled.
+    fn tracked(&self, former: Option<&Accelerator>, now: &TrackedFlows) -> Pane {
+        let before = former.and_then(|daemon| daemon.tracked.as_ref());
+        let before: BTreeMap<_, _> =
+            before.iter().flat_map(|table| &table.flows).map(|flow| (key(flow), flow)).collect();
+        let row =
+            |flow: &TrackedFlow, side: fn(&TrackedFlow) -> &TrackedDirection, name: String| {
+                let was = before.get(&key(flow)).map(|flow| side(flow));
+                let is = side(flow);
+                vec![
+                    text(&name),
+                    text(&is.ingress),
+                    text(flows::by(is)),
+                    number(self.rate(was.map(|was| was.packets), is.packets)),
+                    number(self.rate(was.map(|was| was.bytes * 8), is.bytes * 8)),
+                    whole(is.bytes),
+                ]
+            };
+        let both = |flow: &TrackedFlow| {
+            let TrackedFlow { protocol, source, destination, .. } = flow;
+            let there = format!("{source} > {destination} {protocol}");
+            let TrackedFlow { translated_source, translated_destination, .. } = flow;
+            let back = format!("{translated_destination} > {translated_source} {protocol}");
+            [row(flow, |flow| &flow.original, there), row(flow, |flow| &flow.reply, back)]
+        };
+        let rows: Vec<_> = now.flows.iter().flat_map(both).collect();
+        let note = match now.total as usize > now.flows.len() {
+            true => {
+                let (shown, all) = (count(now.flows.len() as u64), count(now.total));
+                format!("the {shown} largest of {all} connections")
+            }
+            false => format!("{} connections", count(now.total)),
+        };
+        let columns = &["Flow", "Port", "By", ">Packets/s", ">bit/s", ">Bytes"];
+        Pane { title: "Flows", columns, order: 3, rows, note }
+    }
+
     /// The rate of a counter. A counter that decreased has begun anew.
     fn rate(&self, former: Option<u64>, now: u64) -> Option<f64> {
         let former = former.filter(|_| self.seconds > 0.0)?;
         Some(now.saturating_sub(former) as f64 / self.seconds)
     }
+}
+
+/// What tells connections apart: a former one may have had these ends.
+fn key(flow: &TrackedFlow) -> (u32, &str, &str, &str) {
+    (flow.id, &flow.protocol, &flow.source, &flow.destination)
 }
 
 fn flow_pane(flows: &Flows, received: f64, trouble: Option<&str>) -> Pane {

@@ -11,7 +11,8 @@ use serde::Deserialize;
 use super::Happening;
 use super::flows::{self, Flows};
 use manylane_api::accelerate::{
-    AcceleratedLedger, AcceleratedPort, AcceleratorStatus, PassedStatus,
+    AcceleratedLedger, AcceleratedPort, AcceleratorStatus, LaneStatus, PassedStatus, TrackedFlows,
+    TrackedFlowsRequest,
 };
 use manylane_api::{
     Client, ClientError, Daemon, DropStatus, Ledger, PortStatus, SteeringStatus, WorkerStatus,
@@ -53,6 +54,8 @@ pub struct Accelerator {
     pub ports: Vec<AcceleratedPort>,
     pub drops: Vec<PassedStatus>,
     pub ledger: AcceleratedLedger,
+    /// The largest connections, where connections decide: then no packet is looked at.
+    pub tracked: Option<TrackedFlows>,
     /// Of the packets that were looked at after this.
     pub flows: Flows,
     /// Why none were.
@@ -75,6 +78,7 @@ pub fn take(client: &Client) -> Result<Sample, ClientError> {
             ports,
             drops: client.ask("/v1/accelerate/drops")?,
             ledger: client.ask("/v1/accelerate/ledger")?,
+            tracked: tracked(client),
             flows: Flows::default(),
             flows_trouble: None,
         };
@@ -94,6 +98,17 @@ pub fn take(client: &Client) -> Result<Sample, ClientError> {
     };
     Ok(Sample { at, of: Of::Forwarder(Box::new(forwarder)) })
 }
+
+/// Connections, where they decide. Without an answer the next sample tries again.
+fn tracked(client: &Client) -> Option<TrackedFlows> {
+    let lane: LaneStatus = client.ask("/v1/accelerate/lane").ok()?;
+    let largest = TrackedFlowsRequest { limit: TRACKED, ..TrackedFlowsRequest::default() };
+    let ask = || client.post("/v1/accelerate/flows/table", &largest).ok();
+    lane.is_needed().then(ask).flatten()
+}
+
+/// Connections that are looked at: more than fit a screen, since of the largest ones some rest.
+const TRACKED: usize = 200;
 
 /// How often to query the daemon.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -157,6 +172,7 @@ fn with_flows(client: &Client, mut sample: Sample) -> Sample {
         Of::Forwarder(daemon) => {
             (flows::sample(client), &mut daemon.flows, &mut daemon.flows_trouble)
         }
+        Of::Accelerator(daemon) if daemon.tracked.is_some() => return sample,
         Of::Accelerator(daemon) => {
             (flows::accelerated(client), &mut daemon.flows, &mut daemon.flows_trouble)
         }

@@ -20,6 +20,7 @@ fn accelerator(at: Instant, passed: u64) -> Sample {
         ports: accelerated::Sample.ports(),
         drops: accelerated::Sample.drops(),
         ledger: accelerated::Sample.ledger(),
+        tracked: None,
         flows: accelerated::Sample.flows().expect("it has some").into(),
         flows_trouble: None,
     };
@@ -98,6 +99,35 @@ fn an_accelerator_has_its_own_panes() {
     assert!(ours.ends_with("UDP lan ingress 75 750 k"), "{shown}");
     let theirs = words("[2001:db8:1::1]:4000 > [2001:db8:2::1]:443 TCP");
     assert!(theirs.ends_with("TCP lan ttl 25 250 k"), "{shown}");
+}
+
+/// Where connections decide, the pane has the table's counters, not a sample.
+#[test]
+fn connections_have_exact_rates() {
+    let at = Instant::now();
+    let with_table = |packets: u64| {
+        let mut sample = accelerator(at, packets);
+        let Of::Accelerator(daemon) = &mut sample.of else { panic!("it is one") };
+        let mut table =
+            accelerated::Sample.tracked_flows(&Default::default()).expect("it has a table");
+        table.total = 1234;
+        table.flows[0].reply.packets += packets;
+        table.flows[0].reply.bytes += packets * 1000;
+        daemon.tracked = Some(table);
+        sample
+    };
+    let mut view = View::new(with_table(0), Duration::from_secs(1));
+    view.add(with_table(2_000_000));
+    press(&mut view, KeyCode::Char('4'));
+    press(&mut view, KeyCode::Enter);
+    let shown = screen(&mut view, [100, 24]);
+    assert!(shown.contains("the 2 largest of 1,234 connections"), "{shown}");
+    let line = |name: &str| shown.lines().find(|line| line.starts_with(name)).expect(name);
+    let words = |name: &str| line(name).split_whitespace().collect::<Vec<_>>().join(" ");
+    let replies = words("10.2.0.1:80 > 10.2.0.254:4000 tcp");
+    assert!(replies.contains("tcp wan ingress 1.00 M 8.00 G"), "{shown}");
+    assert!(words("10.1.0.1:4000 > 10.2.0.1:80 tcp").contains("tcp lan ingress 0 0"), "{shown}");
+    assert!(words("[2001:db8:2::1]:53 >").contains("udp wan rules 0 0 0"), "{shown}");
 }
 
 /// Half as wide as a usual terminal: each row has its name, and each key its meaning.

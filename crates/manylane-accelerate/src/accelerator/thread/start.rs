@@ -23,6 +23,7 @@ use crate::accelerator::published::Published;
 use crate::accelerator::reclaim::Reclaim;
 use crate::accelerator::sockets::WorkerContext;
 use crate::accelerator::tiers::Tiers;
+use crate::accelerator::tracked::Tracked;
 use crate::accelerator::{AccelerateError, Options, ledger, refused, tables, worker_options};
 use crate::firewall;
 use crate::gate::{Gate, Poller, programs_of_others};
@@ -88,6 +89,7 @@ impl Thread {
         let transit = writer.reader();
         let reclaim = Reclaim::start(fast.grace(), proxy, doorbell.clone());
         let reclaim = reclaim.map_err(refused("a thread"))?;
+        let lane_ticks = Ticks::open().map_err(refused("the kernel's ticks"))?;
         let lane = options.is_stateful().then(|| {
             let flows = writer.take_flows().expect("nothing else takes it");
             let candidates = fast.take_candidates().expect("nobody else takes them");
@@ -97,6 +99,7 @@ impl Thread {
                 counters: fast.counters(),
                 transit: transit.clone(),
                 reader: lane_reader,
+                ticks: lane_ticks,
                 options: firewall::Options { exact_counters: options.exact_counters },
                 stale_limit: options.stale_limit,
                 reclaim: reclaim.doorbell(),
@@ -131,7 +134,7 @@ impl Thread {
             (counters, sampler),
             Netlink::open().map_err(AccelerateError::Netlink)?,
             (reader, transit),
-            asked,
+            (asked, Tracked::new(lane.as_ref().map(Lane::questions))),
         )
         .map_err(AccelerateError::Netlink)?;
         Ok(Thread {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Column, Labels, Page, labels, parts, seconds, single};
+use super::{Column, Labels, Page, labels, lane, parts, seconds, single};
 use crate::accelerate::{Accelerated, AcceleratedPort, MirrorStatus, RouteCounts, WaitStatus};
 
 /// Writes all of it.
@@ -13,6 +13,7 @@ pub(in crate::server) fn write(
     daemon(source, page)?;
     ports(&source.ports(), page)?;
     ledger(source, page)?;
+    lane::write(source.lane().ok(), page)?;
     mirror(source.mirror().ok(), page)
 }
 

@@ -8,6 +8,7 @@
 mod accelerator;
 mod format;
 mod forwarder;
+mod lane;
 #[cfg(test)]
 pub(crate) mod strict;
 #[cfg(test)]

@@ -1,0 +1,153 @@
+//! The flow table of the accelerator that is none.
+
+use crate::model::accelerate::*;
+
+/// A table with two connections, one direction of them the kernel's.
+pub(super) fn lane() -> LaneStatus {
+    let count = |reason: &str, explanation: &str, total| LaneCount {
+        reason: reason.into(),
+        explanation: explanation.into(),
+        total,
+    };
+    LaneStatus {
+        needed_ipv4: true,
+        needed_ipv6: true,
+        generation: 3,
+        capacity: 131_072,
+        used: 2,
+        polled: 1,
+        candidates: 20,
+        admitted: 12,
+        refused: vec![
+            count("unsettled", "conntrack has not seen enough of it", 6),
+            count("rules", "a rule does more to its packets than to accept them", 2),
+            count("full", "the flow table is full", 0),
+        ],
+        removed: vec![count("ended", "its connection has ended", 10)],
+        renewed: 7,
+        relaxed: 1,
+        resyncs: 0,
+        reviews: 4,
+        is_reviewing: false,
+        trouble: None,
+    }
+}
+
+/// The connections, as the request wants them.
+pub(super) fn table(request: &TrackedFlowsRequest) -> TrackedFlows {
+    let all = [masqueraded(), plain()];
+    let named = |flow: &TrackedFlow| request.protocol.is_none_or(|one| one.name() == flow.protocol);
+    let matching: Vec<_> = all.into_iter().filter(named).collect();
+    let sum = |part: fn(&TrackedDirection) -> u64| {
+        matching.iter().map(|flow| part(&flow.original) + part(&flow.reply)).sum()
+    };
+    TrackedFlows {
+        total: matching.len() as u64,
+        packets: sum(|direction| direction.packets),
+        bytes: sum(|direction| direction.bytes),
+        used: 2,
+        capacity: 131_072,
+        offset: request.offset as u64,
+        flows: matching.iter().skip(request.offset).take(request.limit).cloned().collect(),
+    }
+}
+
+/// One connection that conntrack does not have.
+pub(super) fn diff() -> TrackedFlowsDiff {
+    let line = "udp [2001:db8:1::1]:4000 > [2001:db8:2::1]:53: conntrack has no such connection";
+    TrackedFlowsDiff { compared: 2, differences: vec![line.into()], total: 1 }
+}
+
+/// Why the second connection's replies are the kernel's.
+pub(super) fn why(transport: Option<(TransportProtocol, [u16; 2])>) -> WhyFlow {
+    let rules = |ingress: &str, egress: &str, answer: &str, obstacle| WhyRules {
+        ingress: ingress.into(),
+        egress: egress.into(),
+        protocol: "udp".into(),
+        answer: answer.into(),
+        obstacle,
+    };
+    WhyFlow {
+        state: if transport.is_some() { "kernel" } else { "class" }.into(),
+        reason: "rules".into(),
+        explanation: "a rule does more to its packets than to accept them".into(),
+        entry: transport.map(|_| plain()),
+        connection: transport.map(|_| "udp [2001:db8:1::1]:4000 > [2001:db8:2::1]:53".into()),
+        rules: vec![
+            rules("lan", "wan", "accept", None),
+            rules("wan", "lan", "kernel", Some(obstacle())),
+        ],
+    }
+}
+
+fn masqueraded() -> TrackedFlow {
+    let forwarded = |ingress: &str, egress: &str, packets: u64, bytes| TrackedDirection {
+        ingress: ingress.into(),
+        egress: egress.into(),
+        state: "forwarded".into(),
+        tier: "ingress".into(),
+        packets,
+        bytes,
+        passed: 2,
+        ..TrackedDirection::default()
+    };
+    TrackedFlow {
+        id: 0x1234_5678,
+        protocol: "tcp".into(),
+        source: "10.1.0.1:4000".into(),
+        destination: "10.2.0.1:80".into(),
+        translated_source: "10.2.0.254:4000".into(),
+        translated_destination: "10.2.0.1:80".into(),
+        nat: "snat".into(),
+        original: forwarded("lan", "wan", 1000, 60_000),
+        reply: forwarded("wan", "lan", 2000, 3_000_000),
+        age_s: 61,
+        idle_s: Some(0),
+        expires_s: 432_000,
+        end: "announced".into(),
+    }
+}
+
+fn plain() -> TrackedFlow {
+    let ends = ["[2001:db8:1::1]:4000", "[2001:db8:2::1]:53"].map(String::from);
+    let [source, destination] = ends;
+    TrackedFlow {
+        id: 7,
+        protocol: "udp".into(),
+        translated_source: source.clone(),
+        translated_destination: destination.clone(),
+        source,
+        destination,
+        nat: "none".into(),
+        original: TrackedDirection { packets: 10, bytes: 1000, ..masqueraded().original },
+        reply: TrackedDirection {
+            state: "kernel".into(),
+            tier: "kernel".into(),
+            reason: "rules".into(),
+            explanation: obstacle().text,
+            packets: 0,
+            bytes: 0,
+            passed: 9,
+            ..masqueraded().reply
+        },
+        age_s: 5,
+        idle_s: None,
+        expires_s: 120,
+        end: "polled".into(),
+    }
+}
+
+fn obstacle() -> FlowObstacle {
+    FlowObstacle {
+        family: "inet".into(),
+        table: "filter".into(),
+        chain: "forward".into(),
+        handle: Some(4),
+        rule: "iifname \"wan\" log".into(),
+        is_legacy: false,
+        text:
+            "table inet filter, chain forward, handle 4: `iifname \"wan\" log`: logs such packets"
+                .into(),
+        cure: Some("to log first packets only, put `ct state new` in front of `log`".into()),
+    }
+}

@@ -1,0 +1,134 @@
+//! `manylane show flows`: which connections, and where they are.
+
+use std::net::IpAddr;
+
+use clap::Args;
+use manylane_api::accelerate::{
+    FLOWS_PAGE_MAX, LaneStatus, TrackedFlowsRequest, TransportProtocol,
+};
+use manylane_api::{Client, ClientError};
+
+use super::show::Noun;
+use crate::tables;
+
+#[derive(Debug, Default, Args)]
+pub(super) struct FlowOptions {
+    /// For `flows`: connections of this interface
+    #[arg(long, value_name = "IF")]
+    port: Option<String>,
+    /// For `flows`: connections with this address at either end, before or after translation
+    #[arg(long, value_name = "ADDRESS")]
+    address: Option<IpAddr>,
+    /// For `flows` and `why`: tcp or udp
+    #[arg(long, value_name = "PROTOCOL")]
+    protocol: Option<TransportProtocol>,
+    /// For `flows`: connections with this TCP or UDP port at either end, before or after translation
+    #[arg(long, value_name = "N")]
+    transport_port: Option<u16>,
+    /// For `flows`: translated connections only
+    #[arg(long)]
+    nat: bool,
+    /// For `flows`: connections of a page
+    #[arg(long, value_name = "N", value_parser = limit)]
+    limit: Option<usize>,
+    /// For `flows`: which page, from 1 on
+    #[arg(long, value_name = "N", value_parser = page)]
+    page: Option<usize>,
+    /// For `why`: the packet's source port
+    #[arg(long, value_name = "N")]
+    sport: Option<u16>,
+    /// For `why`: the packet's destination port
+    #[arg(long, value_name = "N")]
+    dport: Option<u16>,
+}
+
+fn limit(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=FLOWS_PAGE_MAX).contains(number));
+    number.ok_or_else(|| format!("a number from 1 to {FLOWS_PAGE_MAX} is wanted"))
+}
+
+fn page(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=PAGES_MAX).contains(number));
+    number.ok_or_else(|| format!("a number from 1 to {PAGES_MAX} is wanted"))
+}
+
+impl FlowOptions {
+    /// Whether the options fit the noun.
+    pub(super) fn check(&self, what: Noun) -> Result<(), &'static str> {
+        let has_ports = self.sport.is_some() || self.dport.is_some();
+        match what {
+            Noun::Why => match (self.protocol, self.sport, self.dport) {
+                _ if self.chooses_beside_protocol() => {
+                    Err("only `show flows` takes filters and pages")
+                }
+                (None, None, None) | (Some(_), Some(_), Some(_)) => Ok(()),
+                _ => Err("a packet of a connection has `--protocol`, `--sport` and `--dport`"),
+            },
+            _ if has_ports => Err("only `show why` takes `--sport` and `--dport`"),
+            Noun::Flows => Ok(()),
+            _ if self.chooses() => Err("only `show flows` takes filters and pages"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the operator chooses some of the connections, or a page.
+    pub(super) fn chooses(&self) -> bool {
+        self.protocol.is_some() || self.chooses_beside_protocol()
+    }
+
+    fn chooses_beside_protocol(&self) -> bool {
+        let FlowOptions { port, address, transport_port, nat, limit, page, .. } = self;
+        let filters = port.is_some() || address.is_some() || transport_port.is_some() || *nat;
+        filters || limit.is_some() || page.is_some()
+    }
+
+    /// The part of the path that says which packet of a connection, if that is said.
+    pub(super) fn below(&self) -> String {
+        match (self.protocol, self.sport, self.dport) {
+            (Some(protocol), Some(sport), Some(dport)) => format!("/{protocol}/{sport}/{dport}"),
+            _ => String::new(),
+        }
+    }
+
+    /// The page of the flow table to show; none where no connection decides, and the operator chooses no page.
+    pub(super) fn page(&self, client: &Client) -> Result<Option<TrackedFlowsRequest>, ClientError> {
+        if !self.chooses() && !client.ask::<LaneStatus>(LANE)?.is_needed() {
+            return Ok(None);
+        }
+        let limit = self.limit.unwrap_or(LIMIT);
+        Ok(Some(TrackedFlowsRequest {
+            port: self.port.clone(),
+            address: self.address,
+            protocol: self.protocol,
+            transport_port: self.transport_port,
+            translated: self.nat.then_some(true),
+            limit,
+            offset: (self.page.unwrap_or(1) - 1) * limit,
+        }))
+    }
+}
+
+/// The page, or else a sample.
+pub(super) fn table(
+    client: &Client,
+    path: &str,
+    page: Option<&TrackedFlowsRequest>,
+) -> Result<String, ClientError> {
+    match page {
+        Some(page) => {
+            let answer = client.post(path, page)?;
+            Ok(tables::flows::page(&answer, page, &client.ask(LANE)?))
+        }
+        None => client.post(path, &()).map(|answer| tables::flows::sampled(&answer)),
+    }
+}
+
+/// Below the API's version.
+pub(super) const SAMPLE: &str = "/flows";
+pub(super) const TABLE: &str = "/flows/table";
+pub(super) const DIFF: &str = "/flows/diff";
+
+const LANE: &str = "/v1/accelerate/lane";
+/// Connections of a page, if the operator does not say: what fits some screens.
+const LIMIT: usize = 50;
+const PAGES_MAX: usize = 1 << 24;
