@@ -95,7 +95,7 @@ fn a_wrong_place_is_found() {
         "rule",
         "RFC",
         "`forward/slow.rs`, `addressed`",
-        "`wire/nd.rs`, `a_short_message_is_refused`",
+        "`wire/nd/tests.rs`, `a_short_message_is_refused`",
     ];
     let with = |cell: usize, text: &str| {
         let mut row = right.map(String::from);
@@ -107,8 +107,8 @@ fn a_wrong_place_is_found() {
         (2, "`forward/fast.rs`, `addressed`"),
         (2, "`forward/slow.rs`, `judge_ipv4`"),
         (2, "somewhere"),
-        (3, "`wire/nd.rs`"),
-        (3, "`wire/nd.rs`, `no_such_test`"),
+        (3, "`wire/nd/tests.rs`"),
+        (3, "`wire/nd/tests.rs`, `no_such_test`"),
         (3, "`wire/nd.rs`, `link_layer`"),
         (3, "by construction"),
     ] {

@@ -15,6 +15,8 @@
 //!
 //! | file          | the rules in it                                                            |
 //! |---------------|----------------------------------------------------------------------------|
+//! | `tables`      | none: what a worker reads                                                  |
+//! | `verdict`     | none: what may be decided about a frame, and a batch of it                 |
 //! | `check`       | pass 1 and 2                                                               |
 //! | `rewrite`     | pass 3                                                                     |
 //! | `send`        | routes packets of our own and writes their link headers                    |
@@ -52,104 +54,33 @@ mod rewrite;
 mod segment;
 mod send;
 mod slow;
+mod tables;
 #[cfg(test)]
 mod tests;
+mod verdict;
 mod vlan;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
+use std::net::IpAddr;
 
-use manylane_frame::vocabulary::{DropReason, Offload, PortId, QueueId};
-use manylane_frame::{BATCH_MAX, Batch, BatchList, Frame, Pool, Region};
+use manylane_frame::vocabulary::{DropReason, PortId, QueueId};
+use manylane_frame::{BATCH_MAX, Batch, Frame, Pool, Region};
 use manylane_sync::rcu::{Guard, Index};
 
 use self::heard::Heard;
-use crate::fib::{Ipv4Fib, Ipv6Fib, NextHop as NextHopMark};
+use self::verdict::OTHER;
+use crate::fib::NextHop as NextHopMark;
 use crate::icmp::{ErrorLimits, RateLimit};
-use crate::neighbour::{
-    Adjacencies, AdjacencyState, Key, Neighbour, OwnAddresses, Report, Requester,
-};
-use crate::nexthop::{NextHop, NextHops};
-use crate::wire::ethernet::{Mac, Tags};
+use crate::neighbour::{AdjacencyState, Key, Neighbour, Report, Requester};
+use crate::nexthop::NextHop;
 
 pub use explain::{Explanation, Finding, Found, Via};
 pub use prepare::{PrepareError, Prepared, prepare};
+pub use tables::{Ipv4Interface, PortFacts, Tables};
+pub use verdict::{Fate, Origin, Verdict, Verdicts};
 pub use vlan::{Sorted, Vlan};
 
 pub(crate) use parts::HEADERS_MAX;
 pub(crate) use rewrite::decrement_ttl;
-
-/// What a worker reads: the readers' sides of all tables.
-#[derive(Clone)]
-pub struct Tables {
-    /// IPv4 prefixes.
-    pub ipv4: Ipv4Fib,
-    /// IPv6 prefixes.
-    pub ipv6: Ipv6Fib,
-    /// What prefixes lead to.
-    pub next_hops: NextHops,
-    /// Ready-made link-layer headers.
-    pub adjacencies: Adjacencies,
-    /// What each port is, by its id.
-    pub ports: Arc<[PortFacts]>,
-    /// What may be done with our own addresses.
-    pub own: OwnAddresses,
-}
-
-/// What the rules must know of a port.
-#[derive(Clone, Debug)]
-pub struct PortFacts {
-    /// Our own MAC address there.
-    pub mac: Mac,
-    /// Largest IP packet, in bytes.
-    pub mtu: u32,
-    /// What it transmits besides plain packets of one frame.
-    pub offload: Offload,
-    /// Our IPv4 addresses there; the first is the source of our own packets.
-    pub ipv4: Vec<Ipv4Interface>,
-    /// Our IPv6 addresses there, global ones first.
-    pub ipv6: Vec<Ipv6Addr>,
-    /// Our IPv6 link-local address there, if the port has IPv6.
-    pub link_local: Option<Ipv6Addr>,
-    /// The subnet-router anycast addresses of its networks, which every router of them has (RFC 4291 §2.6.1).
-    pub anycast: Vec<Ipv6Addr>,
-    /// What it is, if it has no device of its own but is a sub-interface. Its MAC address and offload are
-    /// those of its port.
-    pub vlan: Option<Vlan>,
-    /// Its sub-interfaces, sorted by their tags.
-    pub vlans: Vec<(Tags, PortId)>,
-}
-
-/// An IPv4 address of ours and the network it is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ipv4Interface {
-    /// Our address.
-    pub addr: Ipv4Addr,
-    /// Bits of the network's prefix.
-    pub len: u8,
-}
-
-impl Ipv4Interface {
-    /// Whether `other` is in the same network.
-    pub fn contains(&self, other: Ipv4Addr) -> bool {
-        let mask = u32::MAX.checked_shl(32 - u32::from(self.len)).unwrap_or(0);
-        u32::from(self.addr) & mask == u32::from(other) & mask
-    }
-}
-
-impl PortFacts {
-    /// Whether `address` is ours on this port.
-    pub fn owns(&self, address: IpAddr) -> bool {
-        match address {
-            IpAddr::V4(address) => self.ipv4.iter().any(|own| own.addr == address),
-            IpAddr::V6(address) => {
-                self.link_local == Some(address)
-                    || self.ipv6.contains(&address)
-                    || self.anycast.contains(&address)
-            }
-        }
-    }
-}
 
 /// What a worker lends to the rules while it works on one batch.
 pub struct Turn<'g, 'p> {
@@ -159,137 +90,6 @@ pub struct Turn<'g, 'p> {
     pub pool: &'p mut Pool,
     /// The time, in nanoseconds of any clock that does not go back.
     pub now_ns: u64,
-}
-
-/// The fate of one frame, and the frame's content when that was decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a verdict that is not dispatched leaks its frame"]
-pub struct Verdict<'g> {
-    /// What becomes of the frame.
-    pub fate: Fate<'g>,
-    /// What is in it.
-    pub origin: Origin,
-}
-
-/// What becomes of one frame. Branded: it cannot outlive the turn that looked it up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate<'g> {
-    /// Transmit it through this port's device; its link-layer header is written, tags included.
-    Transmit(PortId),
-    /// Too large for this port and free to be cut: [prepare](Forwarder::prepare) it, then transmit the
-    /// pieces by its [device](Forwarder::device).
-    Fragment(PortId),
-    /// The port does not take the packet as it is (its checksum partial, of segments, or in too many frames):
-    /// [prepare](Forwarder::prepare) it, then transmit the result.
-    Prepare(PortId),
-    /// The packet was for us, and has been dealt with.
-    Deliver,
-    /// This neighbour has no address yet: hold it.
-    Hold(Index<'g, Neighbour>),
-    /// The destination is a neighbour on this port without an entry yet: report, and hold the packet.
-    Glean(PortId),
-    /// Count it under its reason and give the frame back.
-    Drop(DropReason),
-}
-
-/// What a frame holds when its fate is decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// The packet that was received.
-    Received,
-    /// Our answer to it: the received one is delivered, this one was created.
-    Reply,
-    /// An error about it: the received one is dropped under this reason, this one was created.
-    Error(DropReason),
-}
-
-/// The verdicts on a batch, in its order.
-///
-/// # Invariants
-///
-/// 1. Of each of the first `len` places, `egress_ports` has the port to transmit by if the packet was simply passed
-///    on; else `OTHER`, and the next of `others` is its verdict.
-pub struct Verdicts<'g> {
-    len: usize,
-    ingress: PortId,
-    bytes: u64,
-    egress_ports: [u16; BATCH_MAX],
-    others: BatchList<Verdict<'g>>,
-}
-
-impl Default for Verdicts<'_> {
-    fn default() -> Self {
-        Verdicts::new()
-    }
-}
-
-/// In [`Verdicts`]: no port has this number (`config`).
-const OTHER: u16 = u16::MAX;
-
-impl<'g> Verdicts<'g> {
-    /// Of an empty batch; [`Forwarder::forward`] makes them those of another.
-    #[inline(always)]
-    pub fn new() -> Verdicts<'g> {
-        let (egress_ports, others) = ([OTHER; BATCH_MAX], BatchList::new());
-        Verdicts { len: 0, ingress: PortId(0), bytes: 0, egress_ports, others }
-    }
-
-    /// For each place of the batch, in order: the index of the port that the packet leaves by, if it was
-    /// received and is passed on ([`Fate::Transmit`], [`Origin::Received`]), as nearly all are. Else one
-    /// beyond all ports, and the next of [`others`](Verdicts::others) tells.
-    #[inline(always)]
-    pub fn egress_ports(&self) -> &[u16] {
-        &self.egress_ports[..self.len]
-    }
-
-    /// The port that all packets of the batch leave by, as in [`egress_ports`](Verdicts::egress_ports), if it is the same.
-    #[inline(always)]
-    pub fn one_egress(&self) -> Option<u16> {
-        let &first = self.egress_ports().first()?;
-        // Without a branch on each: many at a time.
-        let others = self.egress_ports().iter().fold(0, |others, egress| others | (egress ^ first));
-        (others == 0 && first != OTHER).then_some(first)
-    }
-
-    /// The verdicts on packets that are not simply passed on, in the batch's order.
-    #[inline(always)]
-    pub fn others(&self) -> &[Verdict<'g>] {
-        self.others.as_slice()
-    }
-
-    /// All verdicts, in the batch's order.
-    pub fn list(&self) -> Vec<Verdict<'g>> {
-        let mut others = self.others().iter();
-        let verdict = |&egress| match egress {
-            OTHER => *others.next().expect("invariant 1"),
-            egress => Verdict::received(Fate::Transmit(PortId(egress))),
-        };
-        self.egress_ports().iter().map(verdict).collect()
-    }
-
-    /// The port whose device received the batch.
-    #[inline(always)]
-    pub fn ingress(&self) -> PortId {
-        self.ingress
-    }
-
-    /// The bytes of the batch as it was received.
-    #[inline(always)]
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}
-
-impl<'g> Verdict<'g> {
-    #[inline(always)]
-    fn received(fate: Fate<'g>) -> Verdict<'g> {
-        Verdict { fate, origin: Origin::Received }
-    }
-
-    #[inline(always)]
-    fn drop(reason: DropReason) -> Verdict<'g> {
-        Verdict::received(Fate::Drop(reason))
-    }
 }
 
 /// One worker's forwarding engine.

@@ -14,15 +14,27 @@
 //! alive: the use of a stale one, and a few answers a second of each that has a slot
 //! (`forward::Forwarder::urgent_events`). What else answers, unasked, shares the places of the scan.
 //!
-//! `lane.rs` says which question gets a token first, and `rank.rs` which entry is given up first.
+//! | file       | what is in it                                                       |
+//! |------------|---------------------------------------------------------------------|
+//! | `messages` | [`Report`] and [`Action`]: what the table hears, and what it wants   |
+//! | `bounds`   | [`TableConfig`], and what is counted or said where a bound is reached |
+//! | `slots`    | which entry has which slot; making room                             |
+//! | `ask`      | timers, and whether their questions may be sent                     |
+//! | `lane`     | which question gets a token first                                   |
+//! | `demand`   | what speaks for an unknown neighbour being there                    |
+//! | `rank`     | which entry is given up first                                       |
+//! | `carrier`  | ports that lose their carrier, and get it back                      |
 
+mod ask;
+mod bounds;
 mod carrier;
 mod demand;
 mod lane;
+mod messages;
 mod rank;
+mod slots;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -31,146 +43,14 @@ use manylane_frame::vocabulary::PortId;
 use super::Key;
 use super::adjacency::AdjacencyState;
 use super::bucket::Bucket;
-
-use super::entry::{self, Entry, Event, Kind, Question, Timing, Trust};
-use super::own::Claim;
+use super::entry::{self, Entry, Event, Question, Timing, Trust};
+pub use bounds::{TableConfig, TableCounts, TableFull};
 use demand::Demand;
 pub use demand::Requester;
-use lane::{PASSED_OVER_MAX, Timer};
+use lane::Timer;
+pub use messages::{Action, Report};
 use rank::Rank;
-
-/// What workers tell the control thread about neighbours, by ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Report {
-    /// A packet needs this neighbour's address, which is unknown.
-    Missing {
-        /// The neighbour.
-        key: Key,
-        /// The packet's sender.
-        requester: Requester,
-    },
-    /// A packet used a stale address.
-    Used {
-        /// The neighbour's slot. If it has changed hands since, one neighbour too many is probed.
-        slot: u32,
-    },
-    /// A packet showed a neighbour's address. Not for our own addresses: a claim to one of those is
-    /// [`Report::Claimed`].
-    Answer {
-        /// The neighbour.
-        key: Key,
-        /// The link-layer address in the packet; an advertisement may come without.
-        mac: Option<[u8; 6]>,
-        /// What packet it was.
-        kind: Kind,
-    },
-    /// Another station lays claim to an address of ours.
-    Claimed {
-        /// Our address.
-        key: Key,
-        /// The station.
-        mac: [u8; 6],
-        /// How.
-        claim: Claim,
-    },
-}
-
-/// What the control thread has to do, in this order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Send an ARP request or a neighbour solicitation.
-    Solicit {
-        /// The neighbour.
-        key: Key,
-        /// Ask only this station; `None`: all stations.
-        unicast: Option<[u8; 6]>,
-    },
-    /// Workers must see something else: publish the adjacency.
-    Publish {
-        /// Where.
-        slot: u32,
-        /// The neighbour.
-        key: Key,
-        /// What a worker does with its packets.
-        state: AdjacencyState,
-        /// Its link-layer address, when the state is a resolved one.
-        mac: Option<[u8; 6]>,
-    },
-    /// The neighbour is gone: remove what leads to the slot, then withdraw it.
-    Remove {
-        /// Where.
-        slot: u32,
-        /// The neighbour.
-        key: Key,
-    },
-}
-
-/// The bounds of a table.
-#[derive(Clone, Copy, Debug)]
-pub struct TableConfig {
-    /// Entries at most.
-    pub entries_max: usize,
-    /// Slots beyond that: how many may wait for their grace period before new entries are refused.
-    pub spare_slots: usize,
-    /// `Incomplete` and `Failed` entries at most, not counting pinned ones.
-    pub unproven_max: usize,
-    /// Questions a second, on all ports together.
-    pub questions_per_second: u32,
-    /// Questions at once.
-    pub questions_burst: u32,
-    /// The entries' timers; `reachable` is the base that each entry draws its own from.
-    pub timing: Timing,
-    /// What the draws begin with, and the key of what is remembered of addresses: no attacker may know it.
-    pub seed: u64,
-}
-
-impl Default for TableConfig {
-    fn default() -> Self {
-        TableConfig {
-            entries_max: 8192,
-            spare_slots: 1024,
-            unproven_max: 4096,
-            questions_per_second: 1000,
-            questions_burst: 100,
-            timing: Timing::default(),
-            seed: 0,
-        }
-    }
-}
-
-/// The table has no place for this neighbour: every entry is in use, or every free slot still waits for its grace
-/// period.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TableFull {
-    /// The neighbour without a place.
-    pub key: Key,
-    /// The table's bound.
-    pub entries_max: usize,
-}
-
-impl fmt::Display for TableFull {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "no place for neighbour {}: none of the {} entries can be given up; \
-             try again, or raise the limit",
-            self.key, self.entries_max
-        )
-    }
-}
-
-impl std::error::Error for TableFull {}
-
-/// What reached a bound, counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TableCounts {
-    /// Entries given up for newer ones.
-    pub reclaimed: u64,
-    /// Neighbours that found no place.
-    pub refused: u64,
-    /// Answers with an address no station can have.
-    pub invalid: u64,
-}
+use slots::Slot;
 
 /// The neighbour table.
 pub struct Table {
@@ -195,14 +75,6 @@ pub struct Table {
     down: BTreeSet<PortId>,
     random: u64,
     counts: TableCounts,
-}
-
-#[derive(Clone, Copy)]
-enum Slot {
-    Free,
-    Taken(Entry),
-    /// Left, and not yet given back by [`Table::free`].
-    Left,
 }
 
 impl Table {
@@ -258,54 +130,6 @@ impl Table {
             }
             Report::Claimed { .. } => {} // Our addresses are `OwnTable`'s.
         }
-    }
-
-    /// Lets time pass: timers that are over, and questions that waited for a token.
-    pub fn tick(&mut self, now: Duration, actions: &mut Vec<Action>) {
-        while let Some(slot) = self.next_due(Timer::Quiet, now) {
-            self.step(slot, Event::Timeout, now, actions);
-        }
-        for timer in Timer::asking() {
-            while self.ask_next(timer, now, actions) {}
-        }
-    }
-
-    /// From now on, at most `places` questions may be handed out; at first without a bound. An entry without a place
-    /// waits, without a deadline.
-    pub fn give_places(&mut self, places: usize) {
-        self.places = places;
-    }
-
-    /// Whether questions wait for [`Table::give_places`].
-    pub fn needs_places(&self) -> bool {
-        self.places == 0
-    }
-
-    /// From now on, neighbours of this family on this port are not searched for, or are again: we have no address yet
-    /// to send questions from.
-    pub fn set_waiting(&mut self, port: PortId, is_ipv6: bool, waits: bool) {
-        let keys = self.keys_of(port);
-        let slots = keys.iter().filter(|key| key.addr.is_ipv6() == is_ipv6);
-        let slots: Vec<u32> = slots.map(|key| self.by_key[key]).collect();
-        slots.iter().for_each(|&slot| self.unlink(slot));
-        match waits {
-            true => self.waiting.insert((port, is_ipv6)),
-            false => self.waiting.remove(&(port, is_ipv6)),
-        };
-        slots.iter().for_each(|&slot| self.link(slot));
-    }
-
-    /// When to call [`Table::tick`] next, if nothing is reported before.
-    pub fn deadline(&self) -> Option<Duration> {
-        let ready = |timer: Timer| {
-            let &(due, _) = self.timers[timer as usize].first()?;
-            match timer {
-                Timer::Quiet => Some(due),
-                _ if self.places == 0 => None,
-                _ => Some(due.max(self.bucket.ready_at(self.reserve(timer)))),
-            }
-        };
-        Timer::ALL.into_iter().filter_map(ready).min()
     }
 
     /// Enters a neighbour that a next hop needs, looks for it, and keeps its slot until as many
@@ -375,18 +199,6 @@ impl Table {
     pub fn publish_port(&self, port: PortId, actions: &mut Vec<Action>) {
         let slots = self.by_key.range(keys_on(port)).map(|(_, &slot)| self.publish(slot));
         actions.extend(slots);
-    }
-
-    /// Gives back a slot that was left, after its grace period.
-    ///
-    /// # Panics
-    ///
-    /// When the slot is still taken: it would get two owners.
-    pub fn free(&mut self, slot: u32) {
-        let state = &mut self.slots[slot as usize];
-        assert!(matches!(state, Slot::Left), "slot {slot} is given back without having been left");
-        *state = Slot::Free;
-        self.free_slots.push(slot);
     }
 
     /// The slots of the table: how large [`AdjacencyWords`](super::AdjacencyWords) must be.
@@ -477,144 +289,6 @@ impl Table {
         if wanted.publish {
             actions.push(self.publish(slot));
         }
-    }
-
-    /// Sends the question of this slot if it is due and a token is left, before older ones that wait:
-    /// under a flood of them an answer must find an entry that was not given up meanwhile.
-    fn ask_now(&mut self, slot: u32, now: Duration, actions: &mut Vec<Action>) {
-        let Some((timer, due, _)) = self.timer(slot) else { return };
-        if self.passed_over >= PASSED_OVER_MAX {
-            self.ask_next(Timer::Stranger, now, actions);
-        }
-        // The stranger may be this one.
-        if timer != Timer::Quiet && due <= now && self.timer(slot) == Some((timer, due, slot)) {
-            self.ask(timer, slot, now, actions);
-        }
-    }
-
-    /// Sends the question of this lane that waits longest, if one is due and a token is left.
-    fn ask_next(&mut self, timer: Timer, now: Duration, actions: &mut Vec<Action>) -> bool {
-        if timer.is_before_strangers() && self.passed_over >= PASSED_OVER_MAX {
-            self.ask_next(Timer::Stranger, now, actions);
-        }
-        let slot = self.next_due(timer, now);
-        slot.is_some_and(|slot| self.ask(timer, slot, now, actions))
-    }
-
-    /// Sends a question that is due, if a token is left for its lane.
-    fn ask(&mut self, timer: Timer, slot: u32, now: Duration, actions: &mut Vec<Action>) -> bool {
-        let may = self.places > 0 && self.bucket.take(now, self.reserve(timer));
-        if may {
-            if timer.is_before_strangers() {
-                self.passed_over = self.passed_over.saturating_add(1);
-            } else if timer == Timer::Stranger {
-                self.passed_over = 0;
-            }
-            self.step(slot, Event::Timeout, now, actions);
-        }
-        may
-    }
-
-    fn next_due(&self, timer: Timer, now: Duration) -> Option<u32> {
-        self.timers[timer as usize].first().filter(|(due, _)| *due <= now).map(|&(_, slot)| slot)
-    }
-
-    fn timer(&self, slot: u32) -> Option<(Timer, Duration, u32)> {
-        let entry = self.entry(slot)?;
-        if self.down.contains(&entry.key.port) {
-            return None;
-        }
-        let timer = Timer::of(entry, &self.config.timing);
-        if timer != Timer::Quiet
-            && self.waiting.contains(&(entry.key.port, entry.key.addr.is_ipv6()))
-        {
-            return None;
-        }
-        Some((timer, entry.deadline?, slot))
-    }
-
-    /// Tokens a question must leave in the bucket.
-    fn reserve(&self, timer: Timer) -> u32 {
-        timer.reserve(self.config.questions_burst, self.passed_over)
-    }
-
-    /// A slot for a new entry, given up by another if need be.
-    fn make_room(
-        &mut self,
-        entry: &Entry,
-        now: Duration,
-        actions: &mut Vec<Action>,
-    ) -> Option<u32> {
-        let rank = Rank::of(entry).filter(|&rank| rank < Rank::Stale);
-        if let Some(rank) = rank
-            && self.unproven >= self.config.unproven_max
-        {
-            self.reclaim(rank, now, actions)?;
-        } else if self.by_key.len() >= self.config.entries_max {
-            self.reclaim(Rank::Stale, now, actions)?;
-        }
-        self.free_slots.pop()
-    }
-
-    /// Gives up the least valuable entry, of `worst` at best.
-    fn reclaim(&mut self, worst: Rank, now: Duration, actions: &mut Vec<Action>) -> Option<()> {
-        // Without a free slot the sacrifice would be for nothing.
-        self.free_slots.last()?;
-        let &(_, _, slot) = self.reclaimable.first().filter(|(rank, _, _)| *rank <= worst)?;
-        self.counts.reclaimed += 1;
-        self.remove(slot, now, actions);
-        Some(())
-    }
-
-    fn remove(&mut self, slot: u32, now: Duration, actions: &mut Vec<Action>) {
-        let entry = *self.entry(slot).expect("only a taken slot is left");
-        match entry.trust {
-            Trust::Known => self.demand.answered(entry.key, now),
-            Trust::Expected if entry.mac.is_some() => self.demand.spoke(entry.key, now),
-            Trust::Expected | Trust::Modest | Trust::Wanted | Trust::Stranger => {}
-        }
-        self.unlink(slot);
-        self.by_key.remove(&entry.key);
-        self.slots[slot as usize] = Slot::Left;
-        actions.push(Action::Remove { slot, key: entry.key });
-    }
-
-    fn occupy(&mut self, slot: u32, entry: Entry) {
-        self.slots[slot as usize] = Slot::Taken(entry);
-        self.by_key.insert(entry.key, slot);
-        self.link(slot);
-    }
-
-    fn replace(&mut self, slot: u32, entry: Entry) {
-        self.unlink(slot);
-        self.slots[slot as usize] = Slot::Taken(entry);
-        self.link(slot);
-    }
-
-    fn link(&mut self, slot: u32) {
-        if let Some((timer, due, slot)) = self.timer(slot) {
-            self.timers[timer as usize].insert((due, slot));
-        }
-        if let Some(place) = self.place(slot) {
-            self.unproven += usize::from(place.0 < Rank::Stale);
-            self.reclaimable.insert(place);
-        }
-    }
-
-    fn unlink(&mut self, slot: u32) {
-        if let Some((timer, due, slot)) = self.timer(slot) {
-            self.timers[timer as usize].remove(&(due, slot));
-        }
-        if let Some(place) = self.place(slot) {
-            self.unproven -= usize::from(place.0 < Rank::Stale);
-            self.reclaimable.remove(&place);
-        }
-    }
-
-    /// The entry's place among those that may be given up.
-    fn place(&self, slot: u32) -> Option<(Rank, Duration, u32)> {
-        let entry = self.entry(slot).filter(|entry| entry.pins == 0)?;
-        Some((Rank::of(entry)?, entry.since, slot))
     }
 
     fn publish(&self, slot: u32) -> Action {

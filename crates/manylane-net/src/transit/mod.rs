@@ -49,8 +49,8 @@
 //! blocks. A [`Proxy`](manylane_sync::rcu::Proxy) stands for them, so that everything that waits here
 //! covers them, and workers too.
 //!
-//! Elsewhere: the program and its maps are `manylane-io`'s `bpf::fast`; what the kernel says of its routes
-//! becomes edits in `manylane`'s `mirror`.
+//! Elsewhere: the program and its maps are `manylane-accelerate`'s `programs`; what the kernel says of its routes
+//! becomes edits in that crate's `mirror`.
 
 mod decide;
 pub mod flows;

@@ -19,12 +19,12 @@ use manylane_sync::words::WordsMut;
 
 use super::super::*;
 use crate::fib::{
-    Ipv4Prefix, Ipv4Sizes, Ipv4Tables, Ipv4Writer, Ipv6Prefix, Ipv6Sizes, Ipv6Tables, Ipv6Writer,
-    Limits, NextHopId,
+    Ipv4Fib, Ipv4Prefix, Ipv4Sizes, Ipv4Tables, Ipv4Writer, Ipv6Fib, Ipv6Prefix, Ipv6Sizes,
+    Ipv6Tables, Ipv6Writer, Limits, NextHopId,
 };
-use crate::neighbour::{AdjacencyTable, AdjacencyWords, Header, Rewrite};
+use crate::neighbour::{AdjacencyTable, AdjacencyWords, Header, OwnAddresses, Rewrite};
 use crate::nexthop::{BUCKETS, NextHopsMut};
-use crate::wire::ethernet::{self, ether_type};
+use crate::wire::ethernet::{self, Mac, ether_type};
 use crate::wire::{checksum::Sum, icmp, icmpv6, ipv4, ipv6, protocol, udp};
 
 pub const SECOND: u64 = 1_000_000_000;

@@ -3,7 +3,9 @@
 //! Port 3 is VLAN 100 of port 0, port 4 VLAN 7 in service VLAN 200 of port 1, port 5 service VLAN 200 of
 //! port 0. Port 3's station is slot 3, port 4's is slot 7.
 
-use manylane_frame::vocabulary::{Checksum, DropReason, PortId, QueueId};
+use std::net::Ipv6Addr;
+
+use manylane_frame::vocabulary::{Checksum, DropReason, Offload, PortId, QueueId};
 use proptest::prelude::*;
 
 use super::super::*;

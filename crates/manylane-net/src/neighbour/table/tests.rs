@@ -1,6 +1,6 @@
 mod scan;
 
-use super::super::entry::State;
+use super::super::entry::{Kind, State};
 use super::*;
 
 /// The whole way of a neighbour that is there: one question, one answer, use, one check.

@@ -7,8 +7,9 @@ use manylane_sync::rcu::{Domain, Reader};
 use super::super::{Adjacency, Memory, Multipath, PortRecord, Sizes, TransitMut};
 use super::*;
 use crate::fib::{Limits, NextHopId};
-use crate::nexthop::Member;
+use crate::nexthop::{Member, NextHop};
 use crate::wire::checksum::Sum;
+use crate::wire::{ethernet, icmp, icmpv6, protocol};
 use manylane_frame::vocabulary::PortId;
 
 mod rules;
