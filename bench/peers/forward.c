@@ -4,25 +4,23 @@
  *
  *     peer-forward EAL-OPTIONS -- TABLE
  *
- * The program prints one line when it has loaded the table, with its version and lookups. Then the program reads lines `ROW LOOKUP MS` from
- * standard input, forwards frames of that row for MS milliseconds, and prints nanoseconds a frame. The lookup `none`
- * measures the device's part alone: take buffers, write frames, give them back.
+ * The program prints one line when it has loaded the table, with its version and lookups. Then the program reads lines
+ * `ROW LOOKUP MS` from standard input, forwards frames of that row for MS milliseconds, and prints a line with its share
+ * (watch.h) and the number of frames that it dropped. The lookup `none` measures the device's part alone: take buffers,
+ * write frames, give them back.
  */
 
 #include <stdbool.h>
 
-#include <rte_cycles.h>
 #include <rte_eal.h>
-#include <rte_fib.h>
-#include <rte_fib6.h>
 #include <rte_ip.h>
-#include <rte_lcore.h>
-#include <rte_lpm.h>
 #include <rte_mbuf.h>
 #include <rte_version.h>
 
+#include "frames.h"
+#include "lookups.h"
 #include "memory.h"
-#include "table.h"
+#include "watch.h"
 
 #define BATCH 64
 #define NEXT_HOPS 256
@@ -70,11 +68,8 @@ static const struct row rows[] = {
 	{ "ipv6_imix", IPV6, false, true, false },    { "ipv6_ports", IPV6, false, false, true },
 };
 
-static struct table table;
+static struct frames frames;
 static struct rte_mempool *pool;
-static struct rte_lpm *lpm;
-static struct rte_fib *fib;
-static struct rte_fib6 *fib6;
 static struct next_hop next_hops[NEXT_HOPS + 1] __rte_cache_aligned;
 /* One target, for a batch of frames to one destination. */
 static struct ipv4_target ipv4_same[BATCH];
@@ -85,8 +80,8 @@ static uint64_t dropped;
 static __rte_always_inline unsigned int receive(const struct row *row, struct rte_mbuf **batch, uint32_t first,
 						unsigned int port, const enum family family)
 {
-	const struct ipv4_target *ipv4 = row->is_same ? ipv4_same : table.ipv4_targets[row->is_mixed] + first;
-	const struct ipv6_target *ipv6 = row->is_same ? ipv6_same : table.ipv6_targets[row->is_mixed] + first;
+	const struct ipv4_target *ipv4 = row->is_same ? ipv4_same : frames.ipv4[row->is_mixed] + first;
+	const struct ipv6_target *ipv6 = row->is_same ? ipv6_same : frames.ipv6[row->is_mixed] + first;
 
 	if (unlikely(rte_pktmbuf_alloc_bulk(pool, batch, BATCH)))
 		return 0;
@@ -94,10 +89,10 @@ static __rte_always_inline unsigned int receive(const struct row *row, struct rt
 		const unsigned int kind = family == IPV4 ? ipv4[i].kind : ipv6[i].kind;
 		uint8_t *bytes = rte_pktmbuf_mtod(batch[i], uint8_t *);
 
-		batch[i]->pkt_len = table.head.lens[kind];
-		batch[i]->data_len = table.head.lens[kind];
+		batch[i]->pkt_len = frames.lens[kind];
+		batch[i]->data_len = frames.lens[kind];
 		batch[i]->port = port;
-		memcpy(bytes, table.templates[family][port][kind], HEAD_LEN);
+		memcpy(bytes, frames.templates[family][port][kind], HEAD_LEN);
 		if (family == IPV4) {
 			memcpy(bytes + 24, &ipv4[i].checksum, 2);
 			memcpy(bytes + 30, &ipv4[i].address, 4);
@@ -149,7 +144,7 @@ static __rte_always_inline void check(struct rte_mbuf **batch, unsigned int len,
 			is_good = ipv4_is_good(bytes, batch[i]->data_len);
 			checked->ipv4[kept] = rte_be_to_cpu_32(*(const unaligned_uint32_t *)(bytes + 30));
 			if (prefetch)
-				rte_prefetch0(&lpm->tbl24[checked->ipv4[kept] >> 8]);
+				lpm_prefetch(checked->ipv4[kept]);
 		} else {
 			is_good = ipv6_is_good(bytes, batch[i]->data_len);
 			memcpy(checked->ipv6[kept], bytes + 38, 16);
@@ -169,7 +164,6 @@ static __rte_always_inline void look_up(struct checked *checked, uint64_t *hops,
 					const enum lookup lookup)
 {
 	uint32_t found[BATCH];
-	unsigned int i = 0;
 
 	if (family == IPV6) {
 		rte_fib6_lookup_bulk(fib6, checked->ipv6, hops, checked->len);
@@ -179,19 +173,8 @@ static __rte_always_inline void look_up(struct checked *checked, uint64_t *hops,
 		rte_fib_lookup_bulk(fib, checked->ipv4, hops, checked->len);
 		return;
 	}
-	if (lookup == LPM_X4) {
-		for (; i + 4 <= checked->len; i += 4)
-			rte_lpm_lookupx4(lpm, _mm_loadu_si128((const void *)(checked->ipv4 + i)), found + i, 0);
-		for (; i < checked->len; i++) {
-			found[i] = 0;
-			rte_lpm_lookup(lpm, checked->ipv4[i], &found[i]);
-		}
-	} else {
-		rte_lpm_lookup_bulk(lpm, checked->ipv4, found, checked->len);
-		for (i = 0; i < checked->len; i++)
-			found[i] = found[i] & RTE_LPM_LOOKUP_SUCCESS ? found[i] & 0xffffff : 0;
-	}
-	for (i = 0; i < checked->len; i++)
+	lpm_look_up(checked->ipv4, found, checked->len, lookup == LPM_X4);
+	for (unsigned int i = 0; i < checked->len; i++)
 		hops[i] = found[i];
 }
 
@@ -240,48 +223,42 @@ static __rte_always_inline uint64_t transmit(struct leaving *leaving)
 	return sent;
 }
 
-struct measured {
-	double ns;
-	uint64_t frames;
+/* A row while it is measured. */
+struct turn {
+	const struct row *row;
+	unsigned int number;
+	struct checked checked[2];
+	struct leaving leaving;
 };
 
-/* Forwards for `cycles`. With `late`, a batch's lookups wait until the next batch has been checked: by then the lines
- * that `check` has prefetched are there. */
-static __rte_always_inline struct measured run(const struct row *row, uint64_t cycles, const enum family family,
-					       const enum lookup lookup, const bool late)
+/* Forwards a batch. With `late`, a batch's lookups wait until the next batch has been checked: by then the lines that
+ * `check` has prefetched are there. */
+static __rte_always_inline uint64_t turn_once(struct turn *turn, const enum family family, const enum lookup lookup,
+					      const bool late)
 {
-	struct checked checked[2] = { { .len = 0 }, { .len = 0 } };
-	struct leaving leaving = { .len = { 0 } };
 	struct rte_mbuf *batch[BATCH];
-	const uint64_t start = rte_rdtsc();
-	uint64_t sent = 0, now = start;
+	const unsigned int odd = turn->number++ & 1;
 	static uint32_t next;
-	unsigned int turn = 0, len;
+	unsigned int len = receive(turn->row, batch, next, turn->row->has_two_ports ? odd : 0, family);
 
-	while (now - start < cycles) {
-		for (unsigned int i = 0; i < 256; i++, turn++) {
-			len = receive(row, batch, next, row->has_two_ports ? turn & 1 : 0, family);
-			next = (next + BATCH) & (table.head.targets - 1);
-			if (lookup == NONE) {
-				rte_mempool_put_bulk(pool, (void **)batch, len);
-				sent += len;
-				continue;
-			}
-			check(batch, len, &checked[turn & 1], family, late);
-			finish(&checked[late ? ~turn & 1 : turn & 1], &leaving, family, lookup);
-			sent += transmit(&leaving);
-		}
-		now = rte_rdtsc();
+	next = (next + BATCH) & (frames.targets - 1);
+	if (lookup == NONE) {
+		rte_mempool_put_bulk(pool, (void **)batch, len);
+		return len;
 	}
-	for (unsigned int i = 0; i < 2; i++)
-		rte_mempool_put_bulk(pool, (void **)checked[i].packets, checked[i].len);
-	return (struct measured){ (now - start) * 1e9 / rte_get_tsc_hz() / sent, sent };
+	check(batch, len, &turn->checked[odd], family, late);
+	finish(&turn->checked[late ? !odd : odd], &turn->leaving, family, lookup);
+	return transmit(&turn->leaving);
 }
 
-#define RUN(name, family, lookup, late)                                              \
-	static __rte_noinline struct measured name(const struct row *row, uint64_t cycles) \
-	{                                                                            \
-		return run(row, cycles, family, lookup, late);                       \
+#define RUN(name, family, lookup, late)                                                 \
+	static uint64_t name##_once(void *turn)                                         \
+	{                                                                               \
+		return turn_once(turn, family, lookup, late);                           \
+	}                                                                               \
+	static __rte_noinline struct share name(struct lap *lap, struct turn *turn)     \
+	{                                                                               \
+		return lap_run(lap, name##_once, turn);                                 \
 	}
 
 RUN(run_none, IPV4, NONE, false)
@@ -297,7 +274,7 @@ RUN(run_fib6, IPV6, FIB, false)
 struct way {
 	const char *name;
 	enum family family;
-	struct measured (*run)(const struct row *row, uint64_t cycles);
+	struct share (*run)(struct lap *lap, struct turn *turn);
 	int type;
 	bool is_there;
 };
@@ -322,65 +299,6 @@ static bool way_select(const struct way *way)
 	return !(way->family == IPV4 ? rte_fib_select_lookup(fib, way->type) : rte_fib6_select_lookup(fib6, way->type));
 }
 
-static int shorter(const void *one, const void *other)
-{
-	return (int)((const struct ipv4_route *)one)->len - (int)((const struct ipv4_route *)other)->len;
-}
-
-/* Routes of up to 24 bits are written into the public table directly, shortest first, which leaves what `rte_lpm_add`
- * would leave: that function compares each route with all others of its length. */
-static void load_lpm(int socket)
-{
-	const struct rte_lpm_config config = { .max_rules = 65536, .number_tbl8s = 65536 };
-
-	lpm = rte_lpm_create("peer", socket, &config);
-	if (!lpm)
-		die("rte_lpm");
-	qsort(table.ipv4, table.head.ipv4_routes, sizeof(*table.ipv4), shorter);
-	for (uint32_t i = 0; i < table.head.ipv4_routes; i++) {
-		const struct ipv4_route *route = &table.ipv4[i];
-		const struct rte_lpm_tbl_entry entry = {
-			.next_hop = route->hop,
-			.valid = 1,
-			.valid_group = 0,
-			.depth = route->len,
-		};
-
-		if (route->len > 24) {
-			if (rte_lpm_add(lpm, route->address, route->len, route->hop))
-				die("rte_lpm_add");
-			continue;
-		}
-		for (uint32_t at = 0; at < 1u << (24 - route->len); at++)
-			lpm->tbl24[(route->address >> 8) + at] = entry;
-	}
-}
-
-static void load_fibs(int socket)
-{
-	struct rte_fib_conf config = {
-		.type = RTE_FIB_DIR24_8,
-		.max_routes = 1100000,
-		.dir24_8 = { .nh_sz = RTE_FIB_DIR24_8_4B, .num_tbl8 = 65536 },
-	};
-	struct rte_fib6_conf config6 = {
-		.type = RTE_FIB6_TRIE,
-		.max_routes = 400000,
-		.trie = { .nh_sz = RTE_FIB6_TRIE_4B, .num_tbl8 = 1 << 20 },
-	};
-
-	fib = rte_fib_create("peer", socket, &config);
-	fib6 = rte_fib6_create("peer6", socket, &config6);
-	if (!fib || !fib6)
-		die("rte_fib");
-	for (uint32_t i = 0; i < table.head.ipv4_routes; i++)
-		if (rte_fib_add(fib, table.ipv4[i].address, table.ipv4[i].len, table.ipv4[i].hop) < 0)
-			die("rte_fib_add");
-	for (uint32_t i = 0; i < table.head.ipv6_routes; i++)
-		if (rte_fib6_add(fib6, table.ipv6[i].address, table.ipv6[i].len, table.ipv6[i].hop) < 0)
-			die("rte_fib6_add");
-}
-
 /* All ways to look up find the same next hops: what is measured is right. */
 static void compare_ways(void)
 {
@@ -388,10 +306,10 @@ static void compare_ways(void)
 	uint64_t expected[BATCH], hops[BATCH];
 
 	checked.len = BATCH;
-	for (uint32_t first = 0; first < table.head.targets; first += BATCH) {
+	for (uint32_t first = 0; first < frames.targets; first += BATCH) {
 		for (unsigned int i = 0; i < BATCH; i++) {
-			checked.ipv4[i] = rte_be_to_cpu_32(table.ipv4_targets[0][first + i].address);
-			memcpy(checked.ipv6[i], table.ipv6_targets[0][first + i].address, 16);
+			checked.ipv4[i] = rte_be_to_cpu_32(frames.ipv4[0][first + i].address);
+			memcpy(checked.ipv6[i], frames.ipv6[0][first + i].address, 16);
 		}
 		look_up(&checked, expected, IPV4, LPM_BULK);
 		for (const struct way *way = ways; way < ways + RTE_DIM(ways); way++) {
@@ -419,8 +337,8 @@ static void set_next_hops(void)
 		next_hops[i].port = i & 1;
 	}
 	for (unsigned int i = 0; i < BATCH; i++) {
-		ipv4_same[i] = table.ipv4_targets[0][5];
-		ipv6_same[i] = table.ipv6_targets[0][5];
+		ipv4_same[i] = frames.ipv4[0][5];
+		ipv6_same[i] = frames.ipv6[0][5];
 	}
 }
 
@@ -444,7 +362,8 @@ static void answer(const char *row_name, const char *way_name, unsigned int ms)
 {
 	const struct row *row = rows;
 	const struct way *way = ways;
-	struct measured measured;
+	struct lap lap = { .cycles = cycles_of_us(1000ul * ms), .threads = 1 };
+	static struct turn turn;
 
 	while (row < rows + RTE_DIM(rows) && strcmp(row->name, row_name))
 		row++;
@@ -459,8 +378,15 @@ static void answer(const char *row_name, const char *way_name, unsigned int ms)
 		exit(1);
 	}
 	dropped = 0;
-	measured = way->run(row, rte_get_tsc_hz() / 1000 * ms);
-	printf("{\"ns\":%.4f,\"frames\":%lu,\"dropped\":%lu}\n", measured.ns, measured.frames, dropped);
+	turn.row = row;
+	lap.shares[0] = way->run(&lap, &turn);
+	/* Packets that were checked, and wait for the next batch. */
+	for (unsigned int i = 0; i < RTE_DIM(turn.checked); i++) {
+		rte_mempool_put_bulk(pool, (void **)turn.checked[i].packets, turn.checked[i].len);
+		turn.checked[i].len = 0;
+	}
+	lap_print(&lap);
+	printf(",\"dropped\":%lu}\n", dropped);
 	fflush(stdout);
 }
 
@@ -468,6 +394,7 @@ int main(int argc, char **argv)
 {
 	char line[128], row[32], way[32];
 	int used = rte_eal_init(argc, argv), socket;
+	struct table table;
 	unsigned int ms;
 
 	if (used < 0)
@@ -477,11 +404,12 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	table = table_open(argv[used + 1]);
+	frames = frames_read(&table);
 	socket = memory_socket(HEAP_LEN);
 	if (socket < 0)
 		die("DPDK's heap");
-	load_lpm(socket);
-	load_fibs(socket);
+	load_lpm(&table, socket);
+	load_fibs(&table, socket);
 	set_next_hops();
 	pool = rte_pktmbuf_pool_create("peer", FRAMES, CACHED, 0, RTE_MBUF_DEFAULT_BUF_SIZE, socket);
 	if (!pool)

@@ -44,6 +44,11 @@ fn schedstat() -> [Duration; 2] {
 }
 
 impl Account {
+    /// The account of a thread of another program.
+    pub fn of_parts(elapsed: Duration, ran: Duration, waited: Duration) -> Account {
+        Account { elapsed, ran, waited }
+    }
+
     /// Why the thread was away from its work for `away`: what takes at least half of that time.
     pub fn why(&self, away: Duration) -> String {
         let Account { elapsed, ran, waited } = *self;

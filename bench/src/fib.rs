@@ -19,11 +19,13 @@
 //! that was withdrawn comes back. The reader is quiescent after each batch of 32; it is compared with
 //! itself beside a thread that only counts, before and after, so that both cores are busy each time.
 //!
-//! DPDK's figures for the same prefixes and addresses drawn alike come from a program of its own.
+//! `--peer` measures lookups beside those of another library ([`peer`]).
 //!
 //! Not measured here: more than one reader, tables in BPF maps.
 //!
 //! Needs two cores with nothing else on them.
+
+mod peer;
 
 use ip_network_table_deps_treebitmap::IpLookupTable;
 use manylane_net::fib::{
@@ -34,6 +36,7 @@ use manylane_router::control::routing::{ipv4_tables, ipv6_tables};
 use prefix_trie::PrefixMap;
 
 use crate::baseline::calls;
+use crate::peer::Peer;
 use crate::prelude::*;
 use crate::progress;
 use manylane_lab::prefixes::Draw;
@@ -51,6 +54,9 @@ pub struct Plan {
     /// Only these figures
     #[arg(long, value_name = "PART", value_parser = ["lookup", "updates"])]
     only: Option<String>,
+    /// Measure lookups in turn with this library's, by a program of `bench/peers`
+    #[arg(long, value_name = "NAME")]
+    peer: Option<Peer>,
 }
 
 const BATCH: usize = 32;
@@ -61,6 +67,9 @@ const RATE: u64 = 200_000;
 const MIB: f64 = 1024.0 * 1024.0;
 
 pub fn run(plan: &Plan) -> Result {
+    if let Some(Peer::Dpdk) = plan.peer {
+        return peer::run(plan);
+    }
     let output = plan.pace.output("fib").named(plan.only.is_some());
     progress::doing("loads the tables");
     let prefixes = plan.table.read()?;
@@ -117,6 +126,8 @@ trait Family: Sized {
     fn draw(prefixes: &[Self::Prefix], random: &mut Random) -> Self::Addr;
     fn lookup(fib: &Self::Fib, guard: Guard<'_>, addr: Self::Addr) -> u32;
     fn lookup_batch(fib: &Self::Fib, guard: Guard<'_>, addrs: &[Self::Addr], ids: &mut [u16]);
+    /// Loads what a lookup reads first.
+    fn prefetch(fib: &Self::Fib, addr: Self::Addr);
     fn tries(routes: &[(Self::Prefix, NextHopId)]) -> Self::Tries;
     fn prefix_trie(tries: &Self::Tries, addr: Self::Addr) -> u32;
     fn treebitmap(tries: &Self::Tries, addr: Self::Addr) -> u32;
@@ -407,6 +418,11 @@ macro_rules! family {
             #[inline(always)]
             fn lookup_batch(fib: &$fib, guard: Guard<'_>, addrs: &[$bits], ids: &mut [u16]) {
                 fib.lookup_batch(guard, addrs, ids);
+            }
+
+            #[inline(always)]
+            fn prefetch(fib: &$fib, addr: $bits) {
+                fib.prefetch(addr);
             }
 
             fn tries(routes: &[($prefix, NextHopId)]) -> Self::Tries {

@@ -17,6 +17,7 @@
 mod peer;
 
 use crate::observation;
+use crate::peer::Peer;
 use crate::prelude::*;
 use crate::progress;
 use crate::router::{Ground, Lane, Place, by_turns, no_sinks, port};
@@ -39,7 +40,7 @@ pub struct Plan {
     row: String,
     /// Measure in turn with this forwarder, built from `bench/peers`
     #[arg(long, value_name = "NAME")]
-    peer: Option<peer::Peer>,
+    peer: Option<Peer>,
 }
 
 const FRAMES: u32 = 16_384;
@@ -48,7 +49,7 @@ const FRAMES: u32 = 16_384;
 const ROWS: [&str; 4] = ["ipv4_random", "ipv4_same", "ipv6_random", "ipv6_same"];
 
 pub fn run(plan: &Plan) -> Result {
-    if let Some(peer::Peer::Dpdk) = plan.peer {
+    if let Some(Peer::Dpdk) = plan.peer {
         return peer::run(plan);
     }
     if !ROWS.iter().any(|name| name.starts_with(plan.row.as_str())) {

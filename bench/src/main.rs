@@ -17,6 +17,7 @@ mod mechanisms;
 mod network;
 mod observation;
 mod page;
+mod peer;
 mod prelude;
 mod progress;
 mod report;

@@ -13,6 +13,7 @@
 //! lost its core in the middle. The thread that drives the others sleeps meanwhile.
 
 mod alone;
+mod spans;
 
 use std::panic;
 use std::sync::{Barrier, PoisonError};
@@ -22,7 +23,8 @@ use nix::time::{ClockId, clock_gettime};
 use crate::cause::{Account, Stretch};
 use crate::prelude::*;
 use crate::progress;
-pub use alone::alone;
+pub use alone::{alone, judged};
+pub use spans::Span;
 
 /// How many operations a loop does without asking anything.
 pub const BATCH: u64 = 64;
@@ -179,10 +181,20 @@ impl Bench {
         prepare: impl Fn() -> P,
         work: impl Fn(&P, usize, Lap<'_>) -> Share + Sync,
     ) -> Result<Option<Slice>> {
-        for _ in 0..ATTEMPTS {
+        self.slice_by(|bench| {
             let prepared = prepare();
             let work = |number, lap: Lap<'_>| work(&prepared, number, lap);
-            let slice = self.attempt(threads, self.slice, 0, &work)?;
+            bench.attempt(threads, bench.slice, 0, &work)
+        })
+    }
+
+    /// As [`Bench::slice`], of slices that `measure` measures, such as another program's.
+    pub fn slice_by(
+        &mut self,
+        mut measure: impl FnMut(&Bench) -> Result<Slice>,
+    ) -> Result<Option<Slice>> {
+        for _ in 0..ATTEMPTS {
+            let slice = measure(self)?;
             progress::tick();
             if slice.counts(self.tolerance, self.pauses) {
                 return Ok(Some(slice));

@@ -15,26 +15,34 @@
 //! them. Figures: `ROW_ns`, `ROW_dpdk_LOOKUP_ns`, and `ROW_of_dpdk`, manylane's speed relative to DPDK's with that row's
 //! best lookup by median, round by round. `ROW_generator_ns` and `ROW_dpdk_generator_ns` are the device's part alone.
 
-mod program;
 mod table;
 
 use manylane_frame::vocabulary::QueueId;
 use manylane_io::port::Receiver;
 use manylane_io::port::memory;
 
-use self::program::Program;
+use serde::Deserialize;
+
 use self::table::{ROWS, Row, Targets};
 use super::{FRAMES, Plan};
+use crate::peer::{self, Answer, Program, routes};
 use crate::prelude::*;
 use crate::progress;
 use crate::router::{Ground, Lane, Place, no_sinks};
-use crate::threads::alone;
+use crate::threads::{alone, judged};
 
-/// What to run beside manylane.
-#[derive(Clone, Copy, clap::ValueEnum)]
-pub enum Peer {
-    /// A forwarder on DPDK's libraries
-    Dpdk,
+/// What the program says when it has loaded the table.
+#[derive(Deserialize)]
+struct Ready {
+    version: String,
+    /// Family and lookup.
+    ways: Vec<(String, String)>,
+}
+
+/// What the program says of a slice besides.
+#[derive(Deserialize)]
+struct Dropped {
+    dropped: u64,
 }
 
 pub fn run(plan: &Plan) -> Result {
@@ -44,40 +52,46 @@ pub fn run(plan: &Plan) -> Result {
         let names = ROWS.map(|row| row.name).join(", ");
         return Err(format!("--row {}: no row begins so; the rows are {names}", plan.row).into());
     }
-    let program = program::build(None)?; // Before anything that takes long.
+    let program = peer::build("forward")?; // Before anything that takes long.
     let output = plan.pace.output("forward_dpdk").named(!plan.row.is_empty());
     let core = plan.core.or(affinity::cores()?.last().copied()).unwrap_or(0);
     affinity::pin(core)?;
     progress::doing("loads the table, on both sides");
     let prefixes = plan.table.read()?;
     let targets = Arc::new(Targets::new(&prefixes));
-    let mut dpdk = Program::start(&program, core, |to| table::write(to, &prefixes, &targets))?;
+    let (mut dpdk, ready): (_, Ready) = routes::with_file(
+        &prefixes,
+        TARGETS,
+        |to| table::write(to, &targets),
+        |table| Program::start(&program, &[core], Some(table)),
+    )?;
     output.note(&format!(
         "{} IPv4 and {} IPv6 prefixes; manylane and {} by turns on core {core}",
         prefixes.ipv4.len(),
         prefixes.ipv6.len(),
-        dpdk.ready.version
+        ready.version
     ));
     let quick = plan.pace.quick;
     let slice = Duration::from_millis(if quick { 20 } else { 100 });
     let mut lab = Lab::new(&prefixes, &targets, slice, quick)?;
-    let mut rows: Vec<_> = rows.into_iter().map(|row| Measured::new(row, &dpdk)).collect();
+    let mut rows: Vec<_> = rows.into_iter().map(|row| Measured::new(row, &ready.ways)).collect();
     let mut rounds = Rounds::default();
     for round in progress::rounds("forwards", plan.pace.rounds(3, 9, 7) + 1) {
         let mut values = Rounds::default();
         for row in &mut rows {
-            row.round(&mut lab, &mut dpdk, &mut values, round > 0)?;
+            row.round(&mut lab, &mut dpdk, &mut values)?;
         }
         if round > 0 {
             rounds.append(values); // The first round warms up.
         }
     }
-    for row in &rows {
-        let Some(best) = row.best() else { continue };
-        let ratio = row.row.figure("of_dpdk");
-        rounds.ratio(&ratio, &best, &row.row.figure("ns"));
-        let ratios: Vec<_> = rounds.values(&ratio).map(|ratio| format!("{ratio:.2}")).collect();
-        output.note(&format!("{best} is the peer; round by round {}", ratios.join(" ")));
+    for Measured { row, contestants } in &rows {
+        let ways = contestants
+            .iter()
+            .filter(|one| matches!(&one.kind, Kind::Dpdk(way) if way != "none"))
+            .map(|one| one.name.clone())
+            .collect::<Vec<_>>();
+        peer::beside(&mut rounds, &output, &row.figure("of_dpdk"), &row.figure("ns"), &ways);
     }
     rounds.print(&output)
 }
@@ -92,7 +106,6 @@ struct Contestant {
     kind: Kind,
     /// Its figure.
     name: String,
-    ns: Vec<f64>,
 }
 
 enum Kind {
@@ -104,55 +117,33 @@ enum Kind {
 }
 
 impl Measured {
-    fn new(row: &'static Row, dpdk: &Program) -> Measured {
-        let contestant = |kind, name: &str| Contestant { kind, name: row.figure(name), ns: vec![] };
+    fn new(row: &'static Row, ways: &[(String, String)]) -> Measured {
+        let contestant = |kind, name: &str| Contestant { kind, name: row.figure(name) };
         let family = if row.is_ipv6 { "ipv6" } else { "ipv4" };
         let mut contestants = vec![
             contestant(Kind::Manylane, "ns"),
             contestant(Kind::Generator, "generator_ns"),
             contestant(Kind::Dpdk("none".into()), "dpdk_generator_ns"),
         ];
-        for (_, way) in dpdk.ready.ways.iter().filter(|(of, _)| of == family) {
+        for (_, way) in ways.iter().filter(|(of, _)| of == family) {
             contestants.push(contestant(Kind::Dpdk(way.clone()), &format!("dpdk_{way}_ns")));
         }
         Measured { row, contestants }
     }
 
-    fn round(
-        &mut self,
-        lab: &mut Lab,
-        dpdk: &mut Program,
-        values: &mut Rounds,
-        counts: bool,
-    ) -> Result {
+    fn round(&mut self, lab: &mut Lab, dpdk: &mut Program, values: &mut Rounds) -> Result {
         self.contestants.reverse(); // Each is early as often as late: what drifts favours neither.
-        for Contestant { kind, name, ns } in &mut self.contestants {
+        for Contestant { kind, name } in &mut self.contestants {
             let measured = match kind {
                 Kind::Manylane => lab.measure(self.row)?,
                 Kind::Generator => lab.generate(self.row),
-                Kind::Dpdk(way) => Ok(dpdk.measure(self.row.name, way, lab.slice)?),
+                Kind::Dpdk(way) => lab.peer(dpdk, self.row, way)?,
             };
             let measured = measured.map_err(|cause| values.blame(cause)).ok();
             values.push(name, "ns", measured);
-            ns.extend(measured.filter(|_| counts));
         }
         Ok(())
     }
-
-    /// The figure of DPDK's best lookup, by the median.
-    fn best(&self) -> Option<String> {
-        let ways = self.contestants.iter().filter(|one| {
-            matches!(&one.kind, Kind::Dpdk(way) if way != "none") && !one.ns.is_empty()
-        });
-        let best = ways.min_by(|one, other| median(&one.ns).total_cmp(&median(&other.ns)));
-        best.map(|best| best.name.clone())
-    }
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    quantile(&sorted, 0.5)
 }
 
 /// Manylane's side: a worker that receives from one port, and one that receives from two by turns.
@@ -197,6 +188,22 @@ impl Lab {
             return Err(format!("{}: not every frame was forwarded", row.name).into());
         }
         Ok(ns)
+    }
+
+    /// What the peer needs for a frame by `way`. An error when a frame was not forwarded.
+    fn peer(&self, dpdk: &mut Program, row: &Row, way: &str) -> Result<Result<f64, String>> {
+        let slice = judged(self.quick, || {
+            let answer: Answer<Dropped> =
+                dpdk.ask(format_args!("{} {way}", row.name), self.slice)?;
+            match (answer.more.dropped, answer.operations()) {
+                (0, 1..) => Ok(answer.slice()),
+                (dropped, _) => Err(Error::from(format!(
+                    "{}: DPDK's forwarder with {way} dropped {dropped} frames",
+                    row.name
+                ))),
+            }
+        })?;
+        Ok(slice.map(|slice| slice.ns()))
     }
 
     fn generate(&mut self, row: &Row) -> Result<f64, String> {

@@ -13,6 +13,7 @@ pub mod socket;
 
 use std::path::PathBuf;
 
+use crate::peer::Peer;
 use crate::prelude::*;
 use crate::progress;
 use crate::scale;
@@ -36,6 +37,9 @@ pub struct Plan {
     /// With `all`: a page with a plot for each mechanism
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// With `frame` and `rcu`: measure in turn with this library, by a program of `bench/peers`
+    #[arg(long, value_name = "NAME")]
+    peer: Option<Peer>,
     /// The child that `frame` starts
     #[arg(long, hide = true)]
     untuned: bool,
@@ -84,6 +88,13 @@ const FRAMES: u64 = 160_000_000;
 const FRAMES_QUICK: u64 = 1_000_000;
 
 pub fn run(plan: &Plan) -> Result {
+    if let Some(Peer::Dpdk) = plan.peer {
+        return match plan.mechanism {
+            Mechanism::Frame => frame::peer::run(plan),
+            Mechanism::Rcu => rcu::peer::run(plan),
+            _ => Err("--peer: of the mechanisms `frame` and `rcu` have a peer".into()),
+        };
+    }
     match plan.mechanism {
         Mechanism::All => all::run(plan),
         Mechanism::Frame if plan.untuned => frame::serve(plan),
@@ -109,10 +120,20 @@ impl Plan {
 fn interleave(
     plan: &Plan,
     output: &Output,
+    round: impl FnMut(&mut Bench) -> Result,
+    finish: impl FnOnce(&mut Rounds),
+) -> Result {
+    interleave_on(Bench::new(&plan.cores, plan.pace.quick)?, plan, output, round, finish)
+}
+
+/// As [`interleave`], for a question that has made its bench.
+fn interleave_on(
+    mut bench: Bench,
+    plan: &Plan,
+    output: &Output,
     mut round: impl FnMut(&mut Bench) -> Result,
     finish: impl FnOnce(&mut Rounds),
 ) -> Result {
-    let mut bench = Bench::new(&plan.cores, plan.pace.quick)?;
     output.note(&format!("cores {:?}", bench.cores()));
     progress::doing("warms up");
     round(&mut bench)?;

@@ -16,8 +16,8 @@
 //! | `limbo_*`              | a writer that never pauses, a reader that turns every 10 us           |
 //! | `epoch_garbage_max*`   | the same writer and reader with crossbeam-epoch, without and with `flush` |
 //!
-//! Loops, gaps and counts are those of the program that gave DPDK's figures (`rte_rcu_qsbr`), so that both can stand
-//! beside each other when they were taken on one machine. The latencies include a look at the clock (`clock_ns`).
+//! The latencies include a look at the clock (`clock_ns`). `--peer` measures manylane beside another library, with these
+//! loops, gaps and counts ([`peer`]).
 //!
 //! crossbeam-epoch looks for what it can free at every 128th pin, and then at 8 bags of 64 objects: 64
 //! deferred under each pin are more than that. `flush` looks at once. Its `Guard::defer` of a box is
@@ -26,6 +26,8 @@
 //! Not measured here: more than one reader, readers that sleep.
 //!
 //! Needs two cores with nothing else on them.
+
+pub mod peer;
 
 use std::array;
 
@@ -56,17 +58,12 @@ pub fn run(plan: &Plan, output: &Output) -> Result {
     let round = |bench: &mut Bench| {
         bench.time("clock_ns", 1, |_, lap| times(&lap, || _ = black_box(Instant::now())))?;
         quiescent(bench)?;
+        offline_online(bench)?;
+        epoch_pin(bench)?;
         reclaim(bench)?;
         for gap in GAPS {
-            grace_period(bench, "synchronize", gap, synchronizes, &|domain: &Domain| {
-                domain.synchronize();
-            })?;
-            grace_period(bench, "ticket", gap, synchronizes, &|domain: &Domain| {
-                let ticket = domain.start();
-                while !domain.is_over(ticket) {
-                    spin_loop();
-                }
-            })?;
+            grace_period(bench, "synchronize", gap, synchronizes, &Domain::synchronize)?;
+            grace_period(bench, "ticket", gap, synchronizes, &wait_by_ticket)?;
         }
         limbo_bound(bench)?;
         epoch_garbage(bench)
@@ -100,6 +97,12 @@ fn quiescent(bench: &mut Bench) -> Result {
         _ => times(&lap, || _ = domain.start()),
     })?;
     bench.ns("quiescent_gp_ns", of(&slice, 0));
+    Ok(())
+}
+
+/// What a reader pays that is going to sleep.
+fn offline_online(bench: &mut Bench) -> Result {
+    let domain = Domain::new(READERS_MAX);
     bench.time("offline_online_ns", 1, |_, lap| {
         let mut reader = register(&domain);
         times(&lap, || {
@@ -108,6 +111,11 @@ fn quiescent(bench: &mut Bench) -> Result {
             reader.online();
         })
     })?;
+    Ok(())
+}
+
+/// What crossbeam-epoch's readers pay.
+fn epoch_pin(bench: &mut Bench) -> Result {
     let collector = Collector::new();
     bench.time("epoch_pin_ns", 1, |_, lap| {
         let handle = collector.register();
@@ -182,6 +190,14 @@ fn defer_batch(guard: &Guard, flush: bool) {
 /// What is retired: the size of an adjacency.
 fn record() -> Box<[u64; 8]> {
     Box::new(black_box([7; 8]))
+}
+
+/// Waits for a grace period, and never gives up the core.
+fn wait_by_ticket(domain: &Domain) {
+    let ticket = domain.start();
+    while !domain.is_over(ticket) {
+        spin_loop();
+    }
 }
 
 /// Latencies of `wait`, one after the other, beside a reader that turns every `gap`.

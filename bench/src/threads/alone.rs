@@ -1,4 +1,7 @@
-//! A slice of the calling thread, for work that another thread cannot do.
+//! Slices that a question measures without [`Bench`]: of the calling thread, for work that another thread cannot do, or of
+//! another program.
+
+use std::convert::Infallible;
 
 use super::{ATTEMPTS, Share, Slice, TOLERANCE, Watch};
 use crate::cause::Stretch;
@@ -16,10 +19,8 @@ pub fn alone(
     quick: bool,
     mut batch: impl FnMut() -> usize,
 ) -> (Result<f64, String>, usize) {
-    let pauses = if quick { f64::INFINITY } else { TOLERANCE };
-    let (mut all, mut cause) = (0, String::new());
-    for _ in 0..ATTEMPTS {
-        progress::tick();
+    let mut all = 0;
+    let Ok(judged) = judged::<Infallible>(quick, || {
         let (stretch, mut watch, mut operations) =
             (Stretch::begin(), Watch::new(Instant::now()), 0);
         while watch.look() < slice {
@@ -28,12 +29,27 @@ pub fn alone(
             }
         }
         all += operations;
-        let share = Share { account: stretch.end(), ..watch.share(operations as u64) };
-        let one = Slice(vec![share]);
-        if one.counts(TOLERANCE, pauses) {
-            return (Ok(one.ns()), all);
+        let share = watch.share(operations as u64);
+        Ok(Slice(vec![Share { account: stretch.end(), ..share }]))
+    });
+    (judged.map(|slice| slice.ns()), all)
+}
+
+/// Measures until a slice counts, by the rule of [`Bench::slice`]: the slice, or the cause. `quick` slices always count.
+#[inline(always)]
+pub fn judged<E>(
+    quick: bool,
+    mut measure: impl FnMut() -> Result<Slice, E>,
+) -> Result<Result<Slice, String>, E> {
+    let limit = if quick { f64::INFINITY } else { TOLERANCE };
+    let mut cause = String::new();
+    for _ in 0..ATTEMPTS {
+        progress::tick();
+        let slice = measure()?;
+        if slice.counts(limit, limit) {
+            return Ok(Ok(slice));
         }
-        cause = one.cause(pauses);
+        cause = slice.cause(limit);
     }
-    (Err(cause), all)
+    Ok(Err(cause))
 }

@@ -1,5 +1,4 @@
-//! The one random source of lab and bench, of `bench/counted`, and of the program that gave DPDK's figures: equal
-//! seeds draw equal addresses.
+//! The one random source of lab and bench, and of `bench/counted`: equal seeds draw equal addresses.
 
 /// Marsaglia's xorshift64 (2003): small, seeded, the same on every machine.
 pub struct Random(pub u64);

@@ -1,4 +1,4 @@
-//! The table and the frames, for both sides; `bench/peers/table.h` reads what [`write()`] writes.
+//! The frames, for both sides; `bench/peers/frames.h` reads what [`write()`] writes behind the routes.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,6 @@ use manylane_lab::prefixes::Draw;
 use manylane_net::wire::ipv4;
 
 use crate::prelude::*;
-use crate::router::NEXT_HOPS;
 
 /// Frames of a row.
 pub struct Row {
@@ -165,22 +164,9 @@ impl Targets {
     }
 }
 
-/// Writes the table, with the next hops that [`Ground::with_table`](crate::router::Ground::with_table) draws, and the frames.
-pub fn write(to: &mut impl Write, prefixes: &Prefixes, targets: &Targets) -> io::Result<()> {
-    to.write_all(b"MLPEER01")?;
-    let counts = [prefixes.ipv4.len(), prefixes.ipv6.len(), TARGETS];
-    let mut number = |number: u32| to.write_all(&number.to_ne_bytes());
-    counts.into_iter().try_for_each(|count| number(count as u32))?;
-    LENS.into_iter().try_for_each(|len| number(len.into()))?;
-    let (mut one, mut other) = (Random(7), Random(7));
-    for prefix in &prefixes.ipv4 {
-        to.write_all(&prefix.addr().to_bits().to_ne_bytes())?;
-        route_end(to, prefix.len(), &mut one)?;
-    }
-    for prefix in &prefixes.ipv6 {
-        to.write_all(&prefix.addr().octets())?;
-        route_end(to, prefix.len(), &mut other)?;
-    }
+/// Writes the frames.
+pub fn write(to: &mut impl Write, targets: &Targets) -> io::Result<()> {
+    LENS.into_iter().try_for_each(|len| to.write_all(&u32::from(len).to_ne_bytes()))?;
     for templates in [&targets.ipv4.templates, &targets.ipv6.templates] {
         templates.iter().flatten().try_for_each(|head| to.write_all(head))?;
     }
@@ -189,11 +175,4 @@ pub fn write(to: &mut impl Write, prefixes: &Prefixes, targets: &Targets) -> io:
         targets.ipv6.mixes[mix].iter().try_for_each(|target| target.write_to(to))?;
     }
     Ok(())
-}
-
-/// The length of a prefix, and its next hop.
-fn route_end(to: &mut impl Write, len: u8, random: &mut Random) -> io::Result<()> {
-    to.write_all(&u32::from(len).to_ne_bytes())?;
-    let hop = 1 + random.below(NEXT_HOPS as usize) as u32;
-    to.write_all(&hop.to_ne_bytes())
 }

@@ -14,7 +14,7 @@
 //! | `hotlist128`       | as `hotlist1024`, with a list of 128   | as `hotlist1024`                    |
 //! | `manylane`         | the frame's line of metadata           | the frame                           |
 //! | `manylane_same`    | as `manylane`, of one length and port: metadata is compared, and not written | the frame |
-//! | `manylane_bare`    | untouched, as in DPDK's mempool        | the frame                           |
+//! | `manylane_bare`    | untouched                              | the frame                           |
 //!
 //! Each has `_ns` (one core) and `_cross_ns`, nanoseconds a packet, at 1, 32 and 64 frames a call with 64 outstanding
 //! (`_b1`, ...) and at up to 32 frames a call with 1 to 4096 outstanding (`_o1`, ...); without a suffix it is 32 frames
@@ -24,7 +24,7 @@
 //!
 //! `gain` is `before_best` over `manylane`, round by round, `glibc_gain`, `snmalloc_gain` and `mimalloc_gain` each one
 //! over it, `hotlist_gain` is `before_best` over `hotlist1024`, and `fix_gain` `hotlist1024` over `manylane`;
-//! `forward.rs` puts the same into a forwarding worker.
+//! `forward.rs` puts the same into a forwarding worker. `--peer` measures manylane beside another library's pools ([`peer`]).
 //!
 //! A list's length, 128 or 1024, matters where more than 128 packets are given back together: in the one-core rows
 //! `_o256` to `_o4096` and in `forward_*_held`. The length does not matter in the rows with up to 64 outstanding, nor in
@@ -37,6 +37,7 @@
 
 mod forward;
 mod odd;
+pub mod peer;
 mod scheme;
 mod untuned;
 mod work;
@@ -76,7 +77,7 @@ const fn row(suffixes: &'static [&'static str], bulk: usize, outstanding: usize)
     Row { suffixes, bulk, outstanding }
 }
 
-/// 4096 outstanding, two lists that are full and what a call has in hand, twice over. As many as DPDK's program makes.
+/// 4096 outstanding, two lists that are full and what a call has in hand, twice over.
 const FRAMES: u32 = 16_384;
 const JUMBO_LEN: usize = 9000;
 /// The allocators below the list of heads.

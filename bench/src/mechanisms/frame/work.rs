@@ -103,7 +103,7 @@ impl<S: Scheme> Between<S> {
     }
 }
 
-/// The side that takes and hands over. Waits without a pause instruction, as DPDK's program does.
+/// The side that takes and hands over. Waits without a pause instruction, as the peer of `peer.rs` does.
 pub fn take<S: Scheme>(scheme: &mut S, row: &Row, between: &Between<S>, lap: &Lap<'_>) -> Share {
     let mut producer = end(&between.producer);
     let mut batch = S::batch();
