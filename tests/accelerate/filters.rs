@@ -3,16 +3,17 @@
 //!
 //! | Case                              | The kernel             | The accelerator                               |
 //! |-----------------------------------|------------------------|-----------------------------------------------|
-//! | nftables, forward, policy drop    | drops                  | leaves the ports to the kernel                |
+//! | nftables, forward, policy drop    | drops                  | leaves the ports to the kernel (`--flows 0`)  |
 //! | legacy iptables, that policy      | drops                  | leaves them too, within a second, unnotified  |
-//! | masquerade                        | changes addresses      | leaves the ports to the kernel                |
+//! | masquerade                        | changes addresses      | leaves the ports to the kernel (`--flows 0`)  |
 //! | XFRM policy that blocks           | drops                  | leaves the ports to the kernel                |
 //! | tc filter at the ingress          | drops                  | leaves that port to the kernel                |
 //! | strict `rp_filter`, spoofed source | drops                 | leaves those packets to the kernel            |
 //! | loose `rp_filter`, no IPv4 address | drops what has no way back there | leaves those packets to the kernel |
 //! | TBF at the egress                 | shapes                 | queues what it forwards there                 |
 //!
-//! The tests read no clock: datagrams have numbers, and the programs count what they forward.
+//! The first three concern connections, not ports, where connections are forwarded one by one: the scenarios
+//! `stateful_*` have those. The tests read no clock: datagrams have numbers, and the programs count what they forward.
 
 use std::net::IpAddr;
 
@@ -403,8 +404,10 @@ fn shaped(topology: &Topology) -> Shaped {
     Shaped { sent: count("packets"), dropped: count("drops") }
 }
 
+/// Without connections that are forwarded one by one.
 fn start(topology: &Topology) -> Accelerated {
-    Accelerated::start(topology.host("r1"), env!("CARGO_BIN_EXE_manylane"), &["lan", "wan"])
+    let (router, program) = (topology.host("r1"), env!("CARGO_BIN_EXE_manylane"));
+    Accelerated::start_with(router, program, &["lan", "wan"], &["--flows", "0"])
 }
 
 fn stream(topology: &Topology, options: SteadyOptions) -> Steady {

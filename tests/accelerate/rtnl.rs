@@ -115,7 +115,7 @@ impl Bed {
         // A bound for a test that would fail: the daemon has a twentieth.
         manager.set_read_timeout(Some(Duration::from_secs(60))).expect("it is not zero");
         let mut command = mortal(env!("CARGO_BIN_EXE_manylane"));
-        command.args(["accelerate", "lan", "wan", "spare"]);
+        command.args(["accelerate", "lan", "wan", "spare", "--flows", "0"]);
         command.env("NOTIFY_SOCKET", folder.join("notify")).env("WATCHDOG_USEC", "900000");
         let mut accelerated = Accelerated::spawn_command(topology.host("r1"), command, "--socket");
         accelerated.wait_until_it_forwards();
