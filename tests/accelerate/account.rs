@@ -71,6 +71,14 @@ impl Account {
         self.settled(&what, counted, &mut now)
     }
 
+    /// The same where the daemon has ended: what stayed in the router was in rings of the daemon's sockets. No kernel has
+    /// counted a loss.
+    pub fn settle_after_the_daemon(&self, topology: &Topology) -> Fate {
+        let counted = |fate: &Fate| fate.stayed >= 0 && fate.lost == Losses::default();
+        let what = "no kernel has lost a packet";
+        self.settled(what, counted, &mut || Account::now(topology, None))
+    }
+
     fn settled(
         &self,
         what: &str,
