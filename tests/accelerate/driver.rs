@@ -7,6 +7,7 @@
 use std::sync::Mutex;
 use std::thread;
 
+use crate::account::{Account, count_all_packets};
 use manylane_api::Setting;
 use manylane_api::accelerate::{AcceleratedFlow, AcceleratedFlows};
 use manylane_lab::accelerated::{
@@ -54,6 +55,8 @@ fn a_port_changes_its_tier_under_traffic() {
     let Some(topology) = plain_hosts(IN_A_ROW) else { return };
     let accelerated = start(&topology, &["--tier", "ingress"]);
     let [client, server] = ["client", "server"].map(|name| topology.host(name));
+    count_all_packets(&topology);
+    let before = Account::now(&topology, Some(&accelerated));
     let options = SteadyOptions { per_second: 5000, ..SteadyOptions::to(SERVER_V4) };
     let stream = Steady::start(client, server, options).expect("sockets are to be had");
     let should_continue = Mutex::new(true);
@@ -78,7 +81,7 @@ fn a_port_changes_its_tier_under_traffic() {
                 accelerated.wait_for_tier(name, shown);
             }
             if tier == "driver" {
-                both_in_driver(&accelerated);
+                both_in(&accelerated, "driver");
             }
             let before = forwarded_by(&accelerated, shown);
             stream.after(500);
@@ -101,7 +104,6 @@ fn a_port_changes_its_tier_under_traffic() {
                 seen - mark
             );
             assert!(late <= LATE_MAX, "{late} came late when it changed to {tier}");
-            assert_eq!(stream.missing(mark..seen), 0, "to {tier}");
             if shown != "kernel" {
                 assert!(
                     forwarded_by(&accelerated, shown) > before,
@@ -121,6 +123,10 @@ fn a_port_changes_its_tier_under_traffic() {
     });
     drop(stream);
     accelerated.assert_balanced();
+    // Both send as fast as the other takes: a veth keeps 256 frames for its other end. What a queue of the router has
+    // when the driver's program leaves, its veth frees.
+    let fate = before.settle(&FULL_VETH, || Account::now(&topology, Some(&accelerated)));
+    assert!(fate.missing <= MISSING_MAX, "{fate:#?}");
 }
 
 /// The features lie after the peer's GRO was switched off while it was down. What is lost until that is found out is one
@@ -138,11 +144,11 @@ fn a_device_that_does_not_keep_its_word_is_left_at_once() {
     ] {
         topology.tool("server", line);
     }
+    count_all_packets(&topology);
     // All of that was said; the tier is promoted again, since the features say that it may be.
     in_driver(&accelerated, "wan");
-    let [client, server] = ["client", "server"].map(|name| topology.host(name));
-    let stream =
-        Steady::start(client, server, SteadyOptions::to(SERVER_V4)).expect("sockets are to be had");
+    let before = Account::now(&topology, Some(&accelerated));
+    let stream = steady(&topology);
     let port = until("the failure is found", || match accelerated.port("wan") {
         port if port.egress_tier == "ingress" => Ok(port),
         port => Err(format!("{port:#?}")),
@@ -152,10 +158,15 @@ fn a_device_that_does_not_keep_its_word_is_left_at_once() {
     let mark = stream.arrives("by the other way");
     let end = stream.after(1000);
     let seen = stream.arrives("by the other way");
-    println!("{} of {mark} missing until it was found out", stream.missing(0..mark));
+    let missing = stream.missing(0..mark);
     assert_eq!(stream.missing(mark..end.min(seen)), 0, "by the other way");
-    // The address of the server had to be found anew, and one frame or two were refused.
-    assert!(stream.missing(0..mark) <= 64, "{}", stream.missing(0..mark));
+    println!("{missing} of {mark} missing until it was found out");
+    drop(stream);
+    // The frames that the device refused: one turn of the driver on each CPU at most.
+    let places = ["ledger device_dropped"];
+    let fate = before.settle(&places, || Account::now(&topology, Some(&accelerated)));
+    assert!((1..=64).contains(&fate.missing), "{fate:#?}");
+    assert_eq!(fate.missing, missing as i64, "{fate:#?}");
 
     // On, without a notification here; off, and on again while it is up: now it is true.
     topology.tool("server", "ethtool -K eth0 gro on");
@@ -170,10 +181,10 @@ fn a_device_that_does_not_keep_its_word_is_left_at_once() {
     });
     topology.tool("server", "ethtool -K eth0 gro on");
     in_driver(&accelerated, "wan");
-    let mark = stream.mark();
+    let stream = steady(&topology);
     stream.after(500);
     let seen = stream.arrives("by the driver again");
-    assert_eq!(stream.missing(mark..seen), 0, "by the driver again");
+    assert_eq!(stream.missing(0..seen), 0, "by the driver again");
     assert_eq!(accelerated.port("wan").egress_tier, "driver");
 }
 
@@ -262,7 +273,7 @@ fn a_place_that_is_taken_is_left_alone() {
         LiveSink::attach(&interface).expect("root may")
     });
     let accelerated = start(&topology, &["--tier", "driver"]);
-    in_driver_in(&accelerated, "lan");
+    accelerated.wait_for_tier("lan", "driver");
     let port = accelerated.port("wan");
     assert_eq!(port.tier, "ingress", "{port:#?}");
     assert!(
@@ -271,7 +282,7 @@ fn a_place_that_is_taken_is_left_alone() {
     );
     drop(other);
     // The accelerator finds this out without a notification.
-    in_driver_in(&accelerated, "wan");
+    accelerated.wait_for_tier("wan", "driver");
 }
 
 /// Named, or chosen by `auto`, and shown with the reason.
@@ -371,13 +382,15 @@ fn open_checksums_are_left_to_ingress_before_workers_see_them() {
 #[test]
 fn whatever_ends_it_the_kernel_forwards() {
     let Some(topology) = plain_hosts(IN_A_ROW) else { return };
-    let [client, server] = ["client", "server"].map(|name| topology.host(name));
-    let stream =
-        Steady::start(client, server, SteadyOptions::to(SERVER_V4)).expect("sockets are to be had");
+    let stream = steady(&topology);
     stream.arrives("by the kernel");
+    drop(stream);
+    count_all_packets(&topology);
     for signal in [Signal::SIGTERM, Signal::SIGKILL, Signal::SIGABRT] {
+        let before_start = Account::now(&topology, None);
+        let stream = steady(&topology);
         let mut accelerated = start(&topology, &["--tier", "driver"]);
-        both_in_driver(&accelerated);
+        both_in(&accelerated, "driver");
         let before = forwarded_by(&accelerated, "driver");
         until("the driver forwards", || match forwarded_by(&accelerated, "driver") {
             now if now > before => Ok(()),
@@ -388,13 +401,16 @@ fn whatever_ends_it_the_kernel_forwards() {
         accelerated.wait();
         let seen = stream.arrives(&format!("after {signal}"));
         println!("{signal}: {} of {} missing", stream.missing(mark..seen), seen - mark);
-        // The ends of a veth change the way they hand frames over when a program goes: some are in between.
-        assert!(stream.missing(mark..seen) <= 64, "{signal}");
+        drop(stream);
+        // Nothing but what a veth frees when a program leaves its device.
+        let fate = before_start.settle(&[], || Account::now(&topology, None));
+        assert!(fate.freed <= 64 && fate.missing == fate.freed, "{signal}: {fate:#?}");
         let links = topology.tool("r1", "ip -d link show wan");
         assert!(!links.contains("xdp"), "{signal}: {links}");
     }
     let accelerated = start(&topology, &["--tier", "driver"]);
-    both_in_driver(&accelerated);
+    both_in(&accelerated, "driver");
+    let stream = steady(&topology);
     let mark = stream.mark();
     accelerated.signal(Signal::SIGSTOP);
     let forwarded = || kernel_forwarded(&topology);
@@ -418,11 +434,16 @@ fn start(topology: &Topology, arguments: &[&str]) -> Accelerated {
     Accelerated::start_with(topology.host("r1"), program, &["lan", "wan"], arguments)
 }
 
+/// A stream from the client to the server.
+fn steady(topology: &Topology) -> Steady {
+    let [client, server] = ["client", "server"].map(|name| topology.host(name));
+    Steady::start(client, server, SteadyOptions::to(SERVER_V4)).expect("sockets are to be had")
+}
+
 fn set(accelerated: &Accelerated, name: &str, tier: &str) {
     let path = format!("/v1/config/port.{name}.tier");
-    accelerated
-        .put::<serde_json::Value>(&path, tier)
-        .unwrap_or_else(|error| panic!("{path}: {error}"));
+    // The daemon refuses while its mirror thread has no core for seconds, and may have set the tier then.
+    until(&path, || accelerated.put::<serde_json::Value>(&path, tier));
 }
 
 /// Waits until both directions of a port are in the driver.
@@ -433,10 +454,6 @@ fn in_driver(accelerated: &Accelerated, name: &str) -> manylane_api::accelerate:
     })
 }
 
-fn both_in_driver(accelerated: &Accelerated) {
-    both_in(accelerated, "driver");
-}
-
 /// Waits until both directions of both ports are in a tier.
 fn both_in(accelerated: &Accelerated, tier: &str) {
     for name in ["lan", "wan"] {
@@ -445,11 +462,6 @@ fn both_in(accelerated: &Accelerated, tier: &str) {
             port => Err(format!("{port:#?}")),
         });
     }
-}
-
-/// Waits until received packets are in the driver's tier.
-fn in_driver_in(accelerated: &Accelerated, name: &str) {
-    accelerated.wait_for_tier(name, "driver");
 }
 
 fn forwarded_by(accelerated: &Accelerated, tier: &str) -> u64 {
@@ -475,6 +487,10 @@ fn traffic(topology: &Topology) {
     }
 }
 
+/// Packets that may be missing after nine such changes: two queues of a veth.
+const MISSING_MAX: i64 = 2 * 256;
+/// Where packets are lost when a host sends more than a veth keeps for its other end.
+const FULL_VETH: [&str; 2] = ["r1 lan tx_dropped", "r1 wan tx_dropped"];
 /// Datagrams that another one overtakes when a port changes its tier: those that stand in a veth's queue while it
 /// changes the way by which its ends hand frames over.
 const LATE_MAX: u64 = 64;

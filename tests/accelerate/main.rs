@@ -7,6 +7,7 @@
 #[allow(dead_code, unused_macros)] // The pages of errors are in the crates.
 mod messages;
 
+mod account;
 mod bird;
 mod diamond;
 mod driver;

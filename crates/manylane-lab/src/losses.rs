@@ -11,6 +11,8 @@ use manylane_api::accelerate::AcceleratedLedger;
 use manylane_api::{Ledger, PortStatus};
 use manylane_io::namespace::Host;
 
+use crate::tools::until;
+
 /// Lost packets, by `place reason`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses(BTreeMap<String, u64>);
@@ -25,13 +27,8 @@ impl Losses {
     pub fn of_kernels(hosts: &[(&str, &Host)]) -> Losses {
         let mut losses = Losses::default();
         for (name, host) in hosts {
-            let [devices, ipv4, ipv6] = host.run(|| {
-                ["dev", "snmp", "snmp6"].map(|file| {
-                    let path = format!("/proc/thread-self/net/{file}");
-                    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
-                })
-            });
-            losses.add(name, of_devices(&devices));
+            let [devices, ipv4, ipv6] = proc_net(host);
+            losses.add(name, of_devices(&devices, &LOST));
             losses.add(name, of_protocols(ipv4_counters(&ipv4)));
             losses.add(name, of_protocols(ipv6_counters(&ipv6)));
         }
@@ -77,6 +74,27 @@ impl Losses {
         names.iter().filter_map(|name| self.0.get(*name)).sum()
     }
 
+    /// Waits until these counters have counted at least as many lost packets as are missing, and asserts that they have
+    /// counted exactly as many since `before`. Returns what was lost since then, at all places.
+    ///
+    /// # Panics
+    ///
+    /// When they have not, with what all counters say.
+    pub fn account(
+        missing: u64,
+        names: &[&str],
+        before: &Losses,
+        mut now: impl FnMut() -> Losses,
+    ) -> Losses {
+        let what = format!("{names:?} have counted the {missing} missing packets");
+        let lost = until(&what, || {
+            let lost = now().since(before);
+            if lost.of(names) >= missing { Ok(lost) } else { Err(format!("{lost:#?}")) }
+        });
+        assert_eq!(lost.of(names), missing, "{names:?} counted other packets, too: {lost:#?}");
+        lost
+    }
+
     fn add(
         &mut self,
         place: &str,
@@ -86,6 +104,85 @@ impl Losses {
             *self.0.entry(format!("{place} {reason}")).or_default() += count.into().0;
         }
     }
+}
+
+/// What IP and the devices of hosts have sent and received since the hosts were made.
+///
+/// Both count the same packets where all neighbours are known (else some frames are not IP), and where frames are as
+/// their sender's IP made them (no segmentation offload).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Packets {
+    /// Packets that IP gave to the devices; forwarded packets are none of them.
+    pub given: u64,
+    /// Packets, of `given`, to groups.
+    pub given_to_groups: u64,
+    /// Frames that the devices sent.
+    pub sent: u64,
+    /// Frames that the devices dropped instead, and counted.
+    pub dropped: u64,
+    /// Frames that the devices received, before the kernel puts any together.
+    pub received: u64,
+    /// Packets, of `received`, to groups of the host.
+    pub received_for_groups: u64,
+}
+
+impl Packets {
+    /// Of these hosts, without what they send to themselves.
+    ///
+    /// # Panics
+    ///
+    /// When proc(5) cannot be read.
+    pub fn of_kernels(hosts: &[(&str, &Host)]) -> Packets {
+        let mut packets = Packets::default();
+        for (_, host) in hosts {
+            let [devices, ipv4, ipv6] = proc_net(host);
+            let devices = of_devices(&devices, &[(1, "received"), (9, "sent"), (11, "dropped")]);
+            let counters = [ipv4_counters(&ipv4), ipv6_counters(&ipv6)].concat();
+            packets.add(&devices, &counters);
+        }
+        packets
+    }
+
+    fn add(&mut self, devices: &[(String, u64)], by_ip: &[(String, String, u64)]) {
+        let by_ip = |name: &str| -> u64 {
+            let of_name = by_ip.iter().filter(|(_, counter, _)| counter == name);
+            of_name.map(|(_, _, count)| count).sum()
+        };
+        let by_devices = |name: &str| -> u64 {
+            let is_meant = |place: &str| {
+                place.split_once(' ').is_some_and(|(device, of)| device != "lo" && of == name)
+            };
+            devices.iter().filter(|(place, _)| is_meant(place)).map(|(_, count)| count).sum()
+        };
+        self.given += by_ip("OutRequests");
+        self.given_to_groups += by_ip("OutMcastPkts");
+        self.sent += by_devices("sent");
+        self.dropped += by_devices("dropped");
+        self.received += by_devices("received");
+        self.received_for_groups += by_ip("InMcastPkts");
+    }
+
+    /// What was counted since `before`.
+    pub fn since(&self, before: &Packets) -> Packets {
+        Packets {
+            given: self.given - before.given,
+            given_to_groups: self.given_to_groups - before.given_to_groups,
+            sent: self.sent - before.sent,
+            dropped: self.dropped - before.dropped,
+            received: self.received - before.received,
+            received_for_groups: self.received_for_groups - before.received_for_groups,
+        }
+    }
+}
+
+/// `dev`, `snmp` and `snmp6` of a host (proc_pid_net(5)).
+fn proc_net(host: &Host) -> [String; 3] {
+    host.run(|| {
+        ["dev", "snmp", "snmp6"].map(|file| {
+            let path = format!("/proc/thread-self/net/{file}");
+            fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+        })
+    })
 }
 
 /// A count, or a reference to one.
@@ -103,14 +200,19 @@ impl From<&u64> for Count {
     }
 }
 
-/// The counters of `/proc/net/dev`: behind the name, eight numbers of each direction.
-fn of_devices(text: &str) -> Vec<(String, u64)> {
+/// Columns of `/proc/net/dev`.
+const LOST: [(usize, &str); 4] =
+    [(2, "rx_errors"), (3, "rx_dropped"), (10, "tx_errors"), (11, "tx_dropped")];
+
+/// These counters of `/proc/net/dev`: behind the name, eight numbers of each direction.
+fn of_devices(text: &str, columns: &[(usize, &str)]) -> Vec<(String, u64)> {
     let of_device = |line: &str| {
         let (name, numbers) = line.split_once(':')?;
         let numbers: Vec<u64> = numbers.split_whitespace().flat_map(str::parse).collect();
-        let columns = [(2, "rx_errors"), (3, "rx_dropped"), (10, "tx_errors"), (11, "tx_dropped")];
-        let counts = columns.map(|(column, what)| (format!("{} {what}", name.trim()), column));
-        Some(counts.map(|(name, column)| (name, numbers.get(column).copied().unwrap_or(0))))
+        let count = |(column, what): &(usize, &str)| {
+            (format!("{} {what}", name.trim()), numbers.get(*column).copied().unwrap_or(0))
+        };
+        Some(columns.iter().map(count).collect::<Vec<_>>())
     };
     text.lines().filter_map(of_device).flatten().collect()
 }
@@ -180,7 +282,7 @@ mod tests {
     #[test]
     fn losses_are_found_among_the_kernels_counters() {
         let mut losses = Losses::default();
-        losses.add("h", of_devices(DEV));
+        losses.add("h", of_devices(DEV, &LOST));
         losses.add("h", of_protocols(ipv4_counters(SNMP)));
         losses.add("h", of_protocols(ipv6_counters(SNMP6)));
         let mut found = losses.since(&Losses::default());
@@ -200,6 +302,25 @@ mod tests {
     }
 
     #[test]
+    fn packets_are_those_of_ip_and_of_all_devices_but_the_loopback() {
+        let mut packets = Packets::default();
+        let devices = of_devices(DEV, &[(1, "received"), (9, "sent"), (11, "dropped")]);
+        packets.add(&devices, &ipv4_counters("Ip: InReceives OutRequests\nIp: 5 700\n"));
+        packets
+            .add(&[], &ipv6_counters("Ip6OutRequests 11\nIp6OutMcastPkts 3\nIp6InMcastPkts 2\n"));
+        let expected = Packets {
+            given: 711,
+            given_to_groups: 3,
+            sent: 700,
+            dropped: 7,
+            received: 900,
+            received_for_groups: 2,
+        };
+        assert_eq!(packets, expected);
+        assert_eq!(packets.since(&packets), Packets::default());
+    }
+
+    #[test]
     fn what_was_counted_before_is_not_counted() {
         let losses = |counts: &[(&str, u64)]| {
             let mut losses = Losses::default();
@@ -216,7 +337,11 @@ mod tests {
     #[test]
     fn the_counters_of_this_machine_are_read() {
         let read = |file| fs::read_to_string(file).expect("proc is mounted");
-        assert!(of_devices(&read("/proc/net/dev")).iter().any(|(name, _)| name == "lo tx_dropped"));
+        assert!(
+            of_devices(&read("/proc/net/dev"), &LOST)
+                .iter()
+                .any(|(name, _)| name == "lo tx_dropped")
+        );
         let ipv4 = of_protocols(ipv4_counters(&read("/proc/net/snmp")));
         assert!(ipv4.iter().any(|(name, _)| name == "Udp RcvbufErrors"), "{ipv4:?}");
         assert!(ipv4.iter().any(|(name, _)| name == "Ip InAddrErrors"), "{ipv4:?}");

@@ -52,9 +52,8 @@ pub fn switches(process: u32, name: &str) -> u64 {
 /// Changes the tier of a port.
 pub fn set(accelerated: &Accelerated, name: &str, tier: &str) {
     let path = format!("/v1/config/port.{name}.tier");
-    accelerated
-        .put::<serde_json::Value>(&path, tier)
-        .unwrap_or_else(|error| panic!("{path}: {error}"));
+    // The daemon refuses while its mirror thread has no core for seconds, and may have set the tier then.
+    until(&path, || accelerated.put::<serde_json::Value>(&path, tier));
 }
 
 /// Packets that a tier has forwarded.
@@ -76,13 +75,7 @@ pub fn dropped(accelerated: &Accelerated) -> u64 {
     accelerated.ledger().dropped.values().sum()
 }
 
-/// Packets that are known to be lost: dropped by workers, by the device that they were to leave by, or by its queue.
-pub fn lost(accelerated: &Accelerated) -> u64 {
-    let ledger = accelerated.ledger();
-    ledger.dropped.values().sum::<u64>() + ledger.device_dropped + ledger.queue_dropped
-}
-
-/// Those that were transit no more.
+/// Packets that workers dropped as they were transit no more.
 pub fn changed(accelerated: &Accelerated) -> u64 {
     accelerated.ledger().dropped.get("decision_changed").copied().unwrap_or(0)
 }
