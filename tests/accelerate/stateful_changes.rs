@@ -1,5 +1,5 @@
 //! Rules, sets, connections and addresses change while established connections are forwarded by `manylane accelerate`: what
-//! the change forbids ends within the lane's limit, and other connections go on in the lane.
+//! the change forbids ends within the lane's limit, and other connections stay in the lane.
 //!
 //! The tests read no clock: datagrams have numbers, and a thousand a second are sent of each stream. After the command has
 //! returned, no more of them arrive than are sent within [`LIMIT`], beside what is sent until a listener of the kernel's
@@ -29,11 +29,12 @@ const NETWORK: &str = "
     link r1:wan 10.2.0.254/24 10.3.0.254/24 2001:db8:2::fe/64 2001:db8:3::fe/64 -- server:eth0 10.2.0.1/24 10.3.0.1/24 2001:db8:2::1/64 2001:db8:3::1/64
 ";
 
-/// Source and destination of those that go on, and of those that end.
+/// Source and destination of the connections that stay, and of those that end.
 const STAYING: [[&str; 2]; 2] = [["10.1.0.1", "10.2.0.1"], ["2001:db8:1::1", "2001:db8:2::1"]];
 const ENDING: [[&str; 2]; 2] = [["10.1.0.2", "10.3.0.1"], ["2001:db8:1::2", "2001:db8:3::1"]];
 
-/// A router's rules; whoever is in `blocked` or not in `served` is dropped, and `{new}` says what may be opened.
+/// A router's rules: packets from a source in `blocked`, or from one that is not in `served`, are dropped. `{new}` says what
+/// may be opened.
 const RULES: &str = "
     table inet fw
     delete table inet fw
@@ -191,7 +192,7 @@ impl Bed {
         self.router(&format!("nft '{script}'"));
     }
 
-    /// A change after which two of the streams end, and the two others go on without a loss.
+    /// A change after which two of the streams end, and the two others lose nothing.
     fn ends(&self, what: &str, change: impl Fn()) {
         let marks: Vec<u64> = self.staying.iter().map(Steady::mark).collect();
         self.all_that_end(what, change);

@@ -1,5 +1,5 @@
 //! Rulesets as firewalls write them, in a router whose established connections are forwarded by `manylane accelerate`:
-//! what the rules allow is opened by the kernel and goes on in the lane, with the translation that the kernel gave it; what
+//! what the rules allow is opened by the kernel and forwarded in the lane, with the translation that the kernel gave it; what
 //! they refuse is refused as before, also while connections are in the lane.
 //!
 //! The rulesets are those of `testdata/firewall/`, and the evaluator's tests say what it thinks of each
@@ -54,7 +54,7 @@ struct Family {
     is_guarded: bool,
 }
 
-/// Who forwards established connections.
+/// The forwarder of established connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Lane,
@@ -116,14 +116,14 @@ fn libvirt_between_other_interfaces() {
     hold(plain(&["libvirt.nft"], OPEN, OPEN));
 }
 
-/// A set of blocked sources at prerouting is asked for each flow.
+/// A set of blocked sources at prerouting is looked into for each flow.
 #[test]
 fn by_hand() {
     hold(plain(&["by-hand.nft"], GUARDED, GUARDED));
 }
 
-/// The container's port 80 is the router's port 8080, and the rule that guards the container's address is asked for each
-/// flow.
+/// The container's port 80 is the router's port 8080, and the rule that guards the container's address is evaluated
+/// for each flow.
 #[test]
 fn docker_to_a_published_port() {
     let rules = Ruleset { inside: DOCKER, ..plain(&["docker.v4"], MASQUERADED, OPEN) };
@@ -219,7 +219,7 @@ fn hold(rules: Ruleset) {
     talks.iter_mut().for_each(|(talk, _)| talk.exchanges(20));
 }
 
-/// Waits until both directions of a connection go by this way.
+/// Waits until both directions of a connection are forwarded in this way.
 fn goes_by(accelerated: &Accelerated, talk: &mut Talk, ports: [&str; 2], way: Way) {
     let forwarded = |port: &str| accelerated.port(port).forwarded;
     let others = |accelerated: &Accelerated| {
@@ -315,7 +315,7 @@ impl Ruleset {
         address.expect("it is an address")
     }
 
-    /// Opens a connection to the server, which sees who it has to see.
+    /// Opens a connection to the server, which sees the client's address, or the router's where rules translate.
     fn open(&self, transport: Transport, ends: [&Host; 2], server: IpAddr) -> Talk {
         let talk = Talk::open(transport, ends, Target::at(server));
         let talk = talk.unwrap_or_else(|error| panic!("{transport:?} to {server}: {error}"));

@@ -90,8 +90,8 @@ impl Talk {
         Ok(Talk { ends, source, said: 0 })
     }
 
-    /// Says something, and has it answered: at least one packet each way. It comes from the source that it came from first,
-    /// and the answer from the address that was called.
+    /// Says something, and has it answered: at least one packet each way. Each message has the source of the first one, and
+    /// each answer the address that was called.
     pub fn exchange(&mut self) -> io::Result<()> {
         self.said += 1;
         let words = self.said.to_be_bytes();
@@ -116,7 +116,7 @@ impl Talk {
         Ok(())
     }
 
-    /// The same, a number of times.
+    /// Exchanges a number of messages.
     ///
     /// # Panics
     ///
@@ -147,7 +147,7 @@ impl Forbidden {
         Forbidden { datagrams, listener, caller }
     }
 
-    /// Nothing has got through: no datagram of all so far, of which some are newer than the last look; no connection.
+    /// Nothing has got through: no connection, and no datagram of all so far. Some are newer than the last look.
     pub fn assert_none(&self, near: &Host, when: &str) {
         let called = self.caller;
         let connected = near.run(move || TcpStream::connect_timeout(&called, ATTEMPT));
