@@ -9,7 +9,7 @@ use manylane_io::interface_lock::InterfaceLocks;
 use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::{Group, Watch};
 use manylane_net::transit::TransitMut;
-use manylane_sync::rcu::Domain;
+use manylane_sync::rcu::{Domain, Proxy, Reader};
 use manylane_sync::words::Words;
 
 use super::connections::InForce;
@@ -73,12 +73,8 @@ impl Thread {
         doorbell: Arc<EventFd>,
         (watch, mut gate, poller, netlink): (Watch, Gate, Poller, Netlink),
     ) -> Result<Thread, AccelerateError> {
-        // One place for the programs' proxy, one for the API's `why`, one for the lane, and one for each worker.
         let worker_options = worker_options(&options);
-        let domain = Domain::new(3 + worker_options.workers);
-        let proxy = domain.proxy().expect("the domain has three places");
-        let reader = domain.register().expect("the domain has three places");
-        let lane_reader = domain.register().expect("the domain has three places");
+        let (domain, proxy, [reader, lane_reader]) = members(worker_options.workers);
         // The standard library's keys are the kernel's random numbers.
         let seed = RandomState::new().hash_one(0);
         let (mut fast, mut writer, control) = load(&options, &domain, seed)?;
@@ -89,40 +85,21 @@ impl Thread {
         let transit = writer.reader();
         let reclaim = Reclaim::start(fast.grace(), proxy, doorbell.clone());
         let reclaim = reclaim.map_err(refused("a thread"))?;
-        let lane_ticks = Ticks::open().map_err(refused("the kernel's ticks"))?;
-        let lane = options.is_stateful().then(|| {
-            let flows = writer.take_flows().expect("nothing else takes it");
-            let candidates = fast.take_candidates().expect("nobody else takes them");
-            Lane::start(lane::Parts {
-                flows,
-                candidates,
-                counters: fast.counters(),
-                transit: transit.clone(),
-                reader: lane_reader,
-                ticks: lane_ticks,
-                options: firewall::Options { exact_counters: options.exact_counters },
-                stale_limit: options.stale_limit,
-                reclaim: reclaim.doorbell(),
-                mirror: doorbell.clone(),
-            })
-        });
-        let lane = lane.transpose().map_err(refused("a thread"))?;
+        let doorbells = [reclaim.doorbell(), doorbell.clone()];
+        let lane = start_lane(&options, &mut fast, &mut writer, lane_reader, doorbells)?;
         let (asked, questions) = question_queue(doorbell.clone(), WHO);
         let lease = Lease::new(options.lease, options.stale_limit);
         let ticks = Ticks::open().map_err(refused("the kernel's ticks"))?;
         let in_driver = Arc::new(OnceLock::new());
         let by_workers = Arc::new(OnceLock::new());
-        let counters = ledger::Sources {
-            ingress: fast.counters(),
-            driver: in_driver.clone(),
-            workers: by_workers.clone(),
-        };
-        let (own, doorbell_of_workers) = (transit.clone(), doorbell.clone());
+        let (driver, workers) = (in_driver.clone(), by_workers.clone());
+        let counters = ledger::Sources { ingress: fast.counters(), driver, workers };
+        let (own, bell) = (transit.clone(), doorbell.clone());
         let worker_context = WorkerContext {
             worker_options,
             domain,
             transit: own,
-            doorbell: doorbell_of_workers,
+            doorbell: bell,
             counts: by_workers,
         };
         let samples = fast.take_samples().expect("nobody else takes them");
@@ -167,6 +144,40 @@ impl Thread {
             counts: Counts::default(),
         })
     }
+}
+
+/// The tables' domain, and its members beside this number of workers: programs, the API's `why`, and the lane.
+fn members(workers: usize) -> (Domain, Proxy, [Reader; 2]) {
+    let domain = Domain::new(3 + workers);
+    let proxy = domain.proxy().expect("the domain has three places");
+    let readers = [(); 2].map(|()| domain.register().expect("the domain has three places"));
+    (domain, proxy, readers)
+}
+
+/// The lane, if connections are forwarded one by one. It rings these for the reclaim thread and for the mirror's.
+fn start_lane(
+    options: &Options,
+    fast: &mut IngressProgram,
+    writer: &mut TransitMut,
+    reader: Reader,
+    [reclaim, mirror]: [Arc<EventFd>; 2],
+) -> Result<Option<Lane>, AccelerateError> {
+    if !options.is_stateful() {
+        return Ok(None);
+    }
+    let parts = lane::Parts {
+        flows: writer.take_flows().expect("nothing else takes it"),
+        candidates: fast.take_candidates().expect("nobody else takes them"),
+        counters: fast.counters(),
+        transit: writer.reader(),
+        reader,
+        ticks: Ticks::open().map_err(refused("the kernel's ticks"))?,
+        options: firewall::Options { exact_counters: options.exact_counters },
+        stale_limit: options.stale_limit,
+        reclaim,
+        mirror,
+    };
+    Lane::start(parts).map(Some).map_err(refused("a thread"))
 }
 
 /// The program, and the writer of the tables that it maps, with the words that both read.
