@@ -1,6 +1,7 @@
 //! The public address changes, or the route moves to another uplink: no datagram leaves with a source that is not the
 //! one of its uplink.
 
+use std::io::{ErrorKind, Read, Write};
 use std::net::IpAddr;
 
 use manylane_lab::{SERVER_V4, SERVER_V6, WAN_V4, WAN_V6, until};
@@ -14,6 +15,8 @@ use super::transfers::settled;
 fn an_address_that_goes_takes_its_connections_with_it() {
     for tier in TIERS {
         let Some(bed) = Bed::usual(tier) else { return };
+        // The server's end would close one that conntrack does not know any longer: that is invalid.
+        let mut idles = Vec::new();
         // The second address of a network stays when the first one goes.
         bed.topology.set("r1", "net/ipv4/conf/wan/promote_secondaries", "1");
         for (server, old, new, length) in
@@ -54,12 +57,11 @@ fn an_address_that_goes_takes_its_connections_with_it() {
             bed.wait_for_lane("with the new source", || stream.goes_on(200, "with the new source"));
             assert_eq!(stream.sources(settled), [new].into());
             // Nothing of it is left: the idle connection's next packet is another connection's, from another address.
-            use std::io::{Read, Write};
-            let (mut near, far) = (&idle.near, &idle.far);
+            let mut near = &idle.near;
             near.write_all(b"late").expect("it is open");
             let error = near.read(&mut [0]).expect_err("the server knows no such connection");
-            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
-            drop(far);
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+            idles.push(idle);
         }
         bed.accelerated.wait_for_no_difference();
         bed.finish();
@@ -78,15 +80,18 @@ const TWO_UPLINKS: &str = "
 #[test]
 fn a_route_that_moves_to_another_uplink_takes_no_source_with_it() {
     // The server counts what arrives with a source of the other uplink.
-    let watch = "nft 'table inet watch { chain arrives {
-        type filter hook prerouting priority raw
-        iifname eth0 meta l4proto udp ip saddr 10.3.0.0/24 counter
-        iifname eth1 meta l4proto udp ip saddr 10.2.0.0/24 counter
-        iifname eth0 meta l4proto udp ip6 saddr 2001:db8:3::/64 counter
-        iifname eth1 meta l4proto udp ip6 saddr 2001:db8:2::/64 counter
-        meta l4proto udp ip saddr 10.1.0.0/24 counter
-        meta l4proto udp ip6 saddr 2001:db8:1::/64 counter
-    } }'";
+    let watch = "nft '
+        table inet watch {
+            chain arrives {
+                type filter hook prerouting priority raw
+                iifname eth0 meta l4proto udp ip saddr 10.3.0.0/24 counter
+                iifname eth1 meta l4proto udp ip saddr 10.2.0.0/24 counter
+                iifname eth0 meta l4proto udp ip6 saddr 2001:db8:3::/64 counter
+                iifname eth1 meta l4proto udp ip6 saddr 2001:db8:2::/64 counter
+                meta l4proto udp ip saddr 10.1.0.0/24 counter
+                meta l4proto udp ip6 saddr 2001:db8:1::/64 counter
+            }
+        }'";
     for tier in TIERS {
         let plan = Plan {
             text: TWO_UPLINKS,

@@ -136,13 +136,17 @@ impl<'p> Bed<'p> {
         self.connection(began).is_some_and(|one| is_liberal(&one))
     }
 
-    /// Waits until a TCP connection's state is this, or is gone after it.
+    /// Waits until a TCP connection is in this state.
     pub fn ends_in(&self, began: SocketAddr, state: u8) {
+        let mut seen = Vec::new();
         until(&format!("the connection of {began} is in state {state}"), || {
-            let found = self.connection(began);
-            match found.and_then(|one| one.tcp).map(|tcp| tcp.state) {
-                Some(seen) if seen == state => Ok(()),
-                _ => Err(format!("{found:?}")),
+            let found = self.connection(began).and_then(|one| one.tcp).map(|tcp| tcp.state);
+            if seen.last() != Some(&found) {
+                seen.push(found);
+            }
+            match found {
+                Some(found) if found == state => Ok(()),
+                _ => Err(format!("{seen:?}, {} invalid", self.invalid())),
             }
         });
     }

@@ -207,12 +207,18 @@ fn lost_notifications_leave_no_entry_behind() {
         });
         bed.topology.tool("r1", "conntrack -F");
         bed.accelerated.signal(Signal::SIGCONT);
+        println!("{:?} {:?}", bed.connection(datagrams.began()), bed.connections().len());
         // The next datagram is of a connection that the kernel takes for a new one.
         let entered = bed.accelerated.passed("no_flow");
         datagrams.exchange(1);
         bed.wait_for_lane("after the list", || {
             datagrams.exchange(8);
         });
+        println!(
+            "{entered} {:?} {:?}",
+            bed.accelerated.ledger().passed,
+            bed.connection(datagrams.began())
+        );
         assert!(bed.accelerated.passed("no_flow") > entered + 16, "old entries were used");
         bed.finish();
     }

@@ -117,6 +117,10 @@ fn ticks(path: impl AsRef<std::path::Path>) -> u64 {
 const SYNS: u64 = 1_000_000;
 /// No socket of a scenario has one of these.
 const PORTS: std::ops::Range<u16> = 1024..20_000;
-const SILENT: &str = "nft 'table ip silent { chain input {
-    type filter hook prerouting priority raw; tcp dport 1024-19999 drop
-} }'";
+const SILENT: &str = "nft '
+    table ip silent {
+        chain arrives {
+            type filter hook prerouting priority raw
+            tcp dport 1024-19999 drop
+        }
+    }'";

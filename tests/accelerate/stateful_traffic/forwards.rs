@@ -49,7 +49,7 @@ fn plan() -> Plan<'static> {
             ("switch", "ip link add br0 type bridge"),
             ("switch", "ip link set one master br0"),
             ("switch", "ip link set two master br0"),
-            ("switch", "ip link set up master br0"),
+            ("switch", "ip link set dev up master br0"),
             ("switch", "ip link set br0 up"),
             // A redirect would send the client past the translation.
             (

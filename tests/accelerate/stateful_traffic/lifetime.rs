@@ -1,5 +1,6 @@
 //! How long an idle connection lives: as long as keepalives pass, which the lane alone sees, and no longer.
 
+use std::io::{Read, Write};
 use std::time::Duration;
 
 use manylane_io::netlink::conntrack::Tcp;
@@ -50,7 +51,8 @@ fn keepalives_that_the_lane_forwards_keep_a_connection_and_nothing_else_does() {
         let before = bed.accelerated.passed("no_flow");
         println!("{tier}: {:?} while idle, from {quiet:?}", bed.passed());
         for pair in &pairs {
-            pair.exchange(1);
+            (&pair.near).write_all(b"late").expect("it is open");
+            (&pair.far).read_exact(&mut [0; 4]).expect("it arrives");
         }
         assert!(bed.accelerated.passed("no_flow") >= before + 2, "the lane forwarded at once");
         bed.finish();

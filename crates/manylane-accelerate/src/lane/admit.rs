@@ -236,11 +236,10 @@ impl LaneThread {
         let found = kernel.requests.get(&tuples)?;
         // An answer that is missing is a refusal.
         for ((at, changed), found) in told.into_iter().zip(changed).zip(found) {
-            let record = self.records.get(entered[at].number);
-            let is_same = |found: &Connection| {
-                record.is_some_and(|record| record.id == found.id) && check(found).is_ok()
+            let is_still = |found: &Connection| {
+                self.is_same(entered[at].number, found) && check(found).is_ok()
             };
-            still[at] = changed.is_ok() && found.as_ref().is_some_and(is_same);
+            still[at] = changed.is_ok() && found.as_ref().is_some_and(is_still);
         }
         Ok(still)
     }

@@ -110,8 +110,14 @@ impl LaneThread {
     /// The entry of a connection, if it is the same one.
     fn entry(&self, connection: &Connection) -> Option<FlowNumber> {
         let (number, _) = self.flows.find(tuple(connection.original))?;
-        let record = self.records.get(number)?;
-        (record.id == connection.id).then_some(number)
+        self.is_same(number, connection).then_some(number)
+    }
+
+    /// Whether an entry is this connection's. A successor may have its id, and another translation.
+    pub(super) fn is_same(&self, number: FlowNumber, connection: &Connection) -> bool {
+        let record = self.records.get(number);
+        record.is_some_and(|record| record.id == connection.id)
+            && self.flows.tuple(number, Direction::Reply) == tuple(connection.reply)
     }
 
     fn ended(&mut self, connection: &Connection) {
@@ -144,11 +150,8 @@ impl LaneThread {
             Err(error) => return self.lose_conntrack(&error),
         };
         for (number, found) in silent.into_iter().zip(found) {
-            let same = |found: &Connection| {
-                self.records.get(number).is_some_and(|record| record.id == found.id)
-                    && check(found).is_ok()
-            };
-            if !found.as_ref().is_some_and(same) {
+            let is_alive = |found: &Connection| self.is_same(number, found) && check(found).is_ok();
+            if !found.as_ref().is_some_and(is_alive) {
                 self.remove(number, Removal::Ended);
             }
         }
