@@ -58,9 +58,13 @@ impl Tracked {
         let Largest { total, packets, bytes, .. } = largest;
         let numbers = largest.page(request.offset);
         let mut flows: Vec<TrackedFlow> = Vec::new();
-        for numbers in numbers.chunks(DESCRIBED_AT_ONCE) {
-            let (numbers, names) = (numbers.to_vec(), names(ports));
-            flows.extend(lane.ask(move |lane| lane.described(&numbers, &names))?);
+        let mut rest = numbers.as_slice();
+        while !rest.is_empty() {
+            let some = rest[..rest.len().min(DESCRIBED_AT_ONCE)].to_vec();
+            let names = names(ports);
+            let (described, done) = lane.ask(move |lane| lane.described(&some, &names))?;
+            flows.extend(described);
+            rest = &rest[done..];
         }
         let LaneStatus { used, capacity, .. } = status;
         let offset = request.offset as u64;
@@ -212,7 +216,7 @@ fn order(&(bytes, number): &(u64, u32)) -> (Reverse<u64>, u32) {
     (Reverse(bytes), number)
 }
 
-/// Entries that one question describes: each is some text, and rules may have to be evaluated.
+/// Entries that one question describes, at most.
 const DESCRIBED_AT_ONCE: usize = 128;
 /// Entries that are compared a second time by one question.
 const LOOKED_AT_AGAIN: usize = 512;

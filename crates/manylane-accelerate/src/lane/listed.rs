@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use manylane_api::accelerate::{
     LaneCount, LaneStatus, TrackedDirection, TrackedFlow, TransportProtocol,
@@ -104,15 +105,22 @@ impl LaneThread {
         part(&self.flows, &self.records, filter, from)
     }
 
-    /// What is to be said of these entries; those that have gone are left out.
-    pub(crate) fn described(&mut self, numbers: &[u32], names: &PortNames) -> Vec<TrackedFlow> {
-        let tick = self.ticks.read().ok();
+    /// What is to be said of these entries, or the first of them: rules may be evaluated for each, and that may take long.
+    /// Entries that have gone are left out. Says how many have had their turn.
+    pub(crate) fn described(
+        &mut self,
+        numbers: &[u32],
+        names: &PortNames,
+    ) -> (Vec<TrackedFlow>, usize) {
+        let (begin, tick) = (Instant::now(), self.ticks.read().ok());
+        let (mut described, mut done) = (Vec::new(), 0);
         self.reader.online();
-        let described =
-            numbers.iter().filter_map(|&number| self.describe(FlowNumber(number), names, tick));
-        let described = described.collect();
+        while done < numbers.len() && (done == 0 || begin.elapsed() < DESCRIBED_WITHIN) {
+            described.extend(self.describe(FlowNumber(numbers[done]), names, tick));
+            done += 1;
+        }
         self.reader.offline();
-        described
+        (described, done)
     }
 
     /// What is to be said of an entry. The reader is online.
@@ -262,6 +270,8 @@ pub(super) fn protocol_name(number: u8) -> &'static str {
 
 /// Places that one question is about: with all that is looked at, some hundred nanoseconds each.
 const LISTED_AT_ONCE: u32 = 8192;
+/// How long one question describes entries.
+const DESCRIBED_WITHIN: Duration = Duration::from_millis(10);
 /// Bits of a tick that an entry has.
 const LAST_31_BITS: u64 = 0x7fff_ffff;
 const REVIEW: &str = "rules, routes or interfaces have changed, and manylane looks at it again";

@@ -122,6 +122,10 @@ type Counted = BTreeMap<String, Vec<u64>>;
 
 impl Watched<'_> {
     fn table(&mut self) -> Result<String, ClientError> {
+        // Rules may have come or gone, and the flow table with them.
+        if matches!(self.question.what, Noun::Flows) {
+            self.place = show::place(self.client, self.question)?;
+        }
         let table = show::table(self.client, self.question.what, &self.place)?;
         let Some(columns) = columns(self.question.what, self.place.is_accelerator) else {
             return Ok(table);
