@@ -59,7 +59,7 @@ pub fn measure(
     rounds: &mut Rounds,
 ) -> Result {
     needs(&["nft", "conntrack"])?;
-    let mut bed = Bed::new(plan, routes, cores[0])?;
+    let mut bed = Bed::new(routes, cores[0])?;
     let families = [
         ("", CLIENT_V4, if routes.is_empty() { Flows::near() } else { Flows::ipv4() }),
         ("_v6", CLIENT_V6, Flows::among(ipv6(routes))),
@@ -158,7 +158,7 @@ struct Bed {
 }
 
 impl Bed {
-    fn new(plan: &Plan, routes: &[(IpAddr, u8)], core: usize) -> Result<Bed> {
+    fn new(routes: &[(IpAddr, u8)], core: usize) -> Result<Bed> {
         let place = || Place::new(Network::accelerated(1, routes, Options::new(PORTS))?);
         let (ruled, mut plain) = (place()?, place()?);
         // Only behind such a sink is the driver a tier.
