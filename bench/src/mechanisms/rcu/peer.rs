@@ -39,7 +39,7 @@ struct Latencies {
 }
 
 impl Answer<Latencies> {
-    /// The slice. It does not count when the program gave up before it had `count` latencies.
+    /// The slice, which does not count when the program gave up before it had `count` latencies.
     fn slice_of(&self, count: usize) -> Slice {
         let mut slice = self.slice();
         if self.operations() < count as u64 {
