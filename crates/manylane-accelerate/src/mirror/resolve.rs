@@ -10,8 +10,8 @@
 //! | one in local, whatever it says                        | ourselves, so that the kernel has it         |
 //! | several IPv6 routes of its metric, not siblings       | the kernel: it may prefer a router that answers |
 //! | none that is used                                     | what the next table says                     |
-//! | none in any table, one address, a neighbour that a    | that neighbour                               |
-//! | connected network's route leads to                    |                                              |
+//! | one address, a neighbour that its own route or a      | that neighbour                               |
+//! | connected network's leads to without a router         |                                              |
 //! | else nothing                                          | the shorter prefix                           |
 //!
 //! A table that is read earlier wins with whatever it has: a prefix in one of its prefixes is hidden from later
@@ -81,12 +81,12 @@ impl<'a> View<'a> {
     }
 
     fn resolve_in<B: Bits>(self, routes: &Routes<B>, address: B, len: u8) -> Option<Destination> {
-        let routed = self.routed(routes, address, len);
-        if routed.is_none() && len == B::WIDTH {
-            let longest = || Some(self.longest_in(routes, address, B::WIDTH - 1)?.1);
-            return self.neighbour(address, longest);
+        let routed = self.routed(routes, address, len).map(|(destination, _)| destination);
+        if len < B::WIDTH {
+            return routed;
         }
-        routed.map(|(destination, _)| destination)
+        let shorter = || Some(self.longest_in(routes, address, B::WIDTH - 1)?.1);
+        self.neighbour(address, routed.clone(), shorter).or(routed)
     }
 
     /// What a prefix leads to in another table than the usual ones; nothing if a shorter one says it, or none.
@@ -109,15 +109,15 @@ impl<'a> View<'a> {
         len: u8,
     ) -> Option<Destination> {
         let table = routes.table(table)?;
-        let destination = choose(routes, Key { address, table, len });
-        if destination.is_some() || len < B::WIDTH {
-            return destination;
+        let routed = choose(routes, Key { address, table, len });
+        if len < B::WIDTH {
+            return routed;
         }
-        let longest = || {
+        let shorter = || {
             let mut lens = (0..B::WIDTH).rev().filter(|&len| routes.has_len(table, len));
             lens.find_map(|len| choose(routes, Key { address: address.first(len), table, len }))
         };
-        self.neighbour(address, longest)
+        self.neighbour(address, routed.clone(), shorter).or(routed)
     }
 
     /// The longest prefix by which another table than the usual ones routes an address.
@@ -179,18 +179,22 @@ impl<'a> View<'a> {
         })
     }
 
-    /// The way to a neighbour, where a connected network's route leads to it.
+    /// The way to a neighbour, where a connected network's route leads to it: the route of its address alone, or else of
+    /// the longest `shorter` prefix.
     fn neighbour<B: Bits>(
         self,
         address: B,
-        longest: impl FnOnce() -> Option<Destination>,
+        routed: Option<Destination>,
+        shorter: impl FnOnce() -> Option<Destination>,
     ) -> Option<Destination> {
         let destination = address.address();
         within(&self.kernel.neighbours, host(destination)).next()?;
         if !is_forwarded(destination) {
             return None;
         }
-        let Resolved::OnLink { link, mtu } = self.resolved(&longest()?) else { return None };
+        let Resolved::OnLink { link, mtu } = self.resolved(&routed.or_else(shorter)?) else {
+            return None;
+        };
         self.ports.of(link)?;
         let neighbour = self.kernel.neighbour(link, destination)?;
         mac_of(neighbour)?;

@@ -169,6 +169,32 @@ fn neighbours_have_routes_where_their_network_leads_to_them() {
     }
 }
 
+/// `ip route add 192.0.2.7/32 dev wan`: a network of one address, as hosters and point-to-point tunnels have it.
+#[test]
+fn a_neighbour_may_be_a_network_of_its_own() {
+    for (prefix, router) in [("192.0.2.7/32", "10.1.2.1"), ("2001:db8:9::7/128", "2001:db8:2::1")] {
+        let mut mirror = bed();
+        let address = ip(prefix.split('/').next().expect("an address"));
+        let own = route(prefix, vec![hop(1, None)]);
+        apply_event(&mut mirror, added(own.clone()));
+        catch_up(&mut mirror);
+        assert_eq!(leads_at(&mirror, prefix), Some(Leads::Port(1)), "the kernel looks for it");
+        apply_event(&mut mirror, Event::Neighbour(neighbour(1, address, 2)));
+        catch_up(&mut mirror);
+        assert_eq!(leads_at(&mirror, prefix), via(&[(1, &address.to_string(), true)]));
+        // Its own route leads to another link than the one where it is a neighbour.
+        apply_event(&mut mirror, Event::RouteGone(own));
+        apply_event(&mut mirror, added(route(prefix, vec![hop(2, None)])));
+        catch_up(&mut mirror);
+        assert_eq!(leads_at(&mirror, prefix), Some(Leads::Port(2)));
+        // A router hides it.
+        apply_event(&mut mirror, Event::RouteGone(route(prefix, vec![hop(2, None)])));
+        apply_event(&mut mirror, added(route(prefix, vec![hop(2, Some(ip(router)))])));
+        catch_up(&mut mirror);
+        assert_eq!(leads_at(&mirror, prefix), via(&[(2, router, true)]));
+    }
+}
+
 /// A connected network may be a next-hop object's, or the default route's.
 #[test]
 fn neighbours_follow_an_object_that_becomes_their_network() {
