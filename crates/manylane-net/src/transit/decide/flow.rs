@@ -59,7 +59,7 @@ impl Transit {
     /// The port by which a packet with these ends leaves: the source and the ports as they arrive, the destination as it is
     /// routed. Of a group the member of this flow, whose packets have no options, traffic class or flow label here.
     ///
-    /// As for [packets with a flow](Transit::follow), routing rules beyond the usual ones are the kernel's.
+    /// As for packets with a flow, routing rules beyond the usual ones are the kernel's.
     pub fn egress_of(&self, guard: Guard<'_>, ends: Tuple) -> Result<u16, Verdict> {
         let bytes = headers(ends);
         let (packet, id) = match (ends.source, ends.destination) {
