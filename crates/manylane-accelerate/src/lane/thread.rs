@@ -5,7 +5,7 @@
 //! | what the mirror's thread and others ask | at once                                                          |
 //! | ends and marks of connections           | at once, before any candidate                                    |
 //! | rules read, entries reviewed            | when something they were approved by has changed, some at a time |
-//! | candidates                              | at once, up to [`CANDIDATES_AT_ONCE`]                            |
+//! | candidates                              | [`GATHERING`] after the former ones, up to [`CANDIDATES_AT_ONCE`] |
 //! | ends that are not announced             | each tick                                                        |
 //! | the next part of all entries            | each tick: all once a second                                     |
 //!
@@ -44,6 +44,8 @@ pub(crate) struct LaneThread {
     pub(super) lapsed: u64,
     /// Candidates that are to be looked up once more.
     pub(super) again: Vec<Candidate>,
+    /// Until then candidates gather: programs wake nobody while some lie in the buffer.
+    gathering: Instant,
     /// Open while connections are forwarded.
     pub(super) conntrack: Option<Kernel>,
     pub(super) timeouts: Timeouts,
@@ -90,6 +92,7 @@ impl LaneThread {
             counters,
             lapsed: 0,
             again: Vec::new(),
+            gathering: Instant::now(),
             conntrack: None,
             timeouts: Timeouts::default(),
             transit,
@@ -135,7 +138,13 @@ impl LaneThread {
             }
             if !has_more && self.is_ready() {
                 let mut candidates = std::mem::take(&mut self.again);
-                candidates.extend(self.candidates.take(CANDIDATES_AT_ONCE));
+                if !self.is_gathering() {
+                    candidates.extend(self.candidates.take(CANDIDATES_AT_ONCE));
+                    // A full batch has others behind it.
+                    if (1..CANDIDATES_AT_ONCE).contains(&candidates.len()) {
+                        self.gathering = Instant::now() + GATHERING;
+                    }
+                }
                 self.admit(candidates);
             }
             if Instant::now() >= self.next_tick {
@@ -163,11 +172,14 @@ impl LaneThread {
             return;
         }
         let is_idle = !self.terms.is_needed() && self.flows.is_empty();
-        let until_tick = self.next_tick.saturating_duration_since(Instant::now());
+        let now = Instant::now();
+        let mut until = self.next_tick.saturating_duration_since(now);
         let mut fds: Vec<BorrowedFd<'_>> = vec![self.doorbell.as_fd()];
         if is_idle {
             // Nothing to be late with.
             lock(&self.wanted).current = None;
+        } else if self.gathering > now {
+            until = until.min(self.gathering - now);
         } else if self.is_ready() {
             fds.push(self.candidates.as_fd());
         }
@@ -175,7 +187,12 @@ impl LaneThread {
             fds.push(kernel.events.as_fd());
         }
         // The one failure is ENOMEM: then it turns instead of sleeping.
-        let _ = poll(&fds, (!is_idle).then_some(until_tick));
+        let _ = poll(&fds, (!is_idle).then_some(until));
+    }
+
+    /// Whether it waits until there are more candidates.
+    fn is_gathering(&self) -> bool {
+        self.gathering > Instant::now()
     }
 
     /// Whether candidates can be decided about. Until then they stay where programs have put them.
@@ -209,5 +226,8 @@ impl LaneThread {
 const TICK: Duration = Duration::from_millis(100);
 /// Ticks in which all entries are swept: a second.
 pub(super) const TICKS: u32 = 10;
+/// The least time between two batches of candidates: each wakes the thread by an interrupt between processors, which costs
+/// the one that forwards as much as a packet.
+const GATHERING: Duration = Duration::from_millis(5);
 /// Candidates that conntrack is asked for at once.
 const CANDIDATES_AT_ONCE: usize = 512;
