@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use manylane_lab::until;
 
@@ -24,8 +24,6 @@ struct Log {
     arrived: Vec<(u64, SocketAddr)>,
     /// One more than the highest number that was echoed.
     echoed: u64,
-    last: Option<Instant>,
-    longest_gap: Duration,
     is_over: bool,
 }
 
@@ -106,13 +104,6 @@ impl Stream {
         numbers.filter(|number| !arrived.contains(number)).count() as u64
     }
 
-    /// The longest time in which none arrived since this was asked last.
-    pub fn longest_gap(&self) -> Duration {
-        let mut log = self.lock();
-        log.last = None;
-        std::mem::take(&mut log.longest_gap)
-    }
-
     fn lock(&self) -> MutexGuard<'_, Log> {
         self.log.lock().expect("no thread panics with the lock")
     }
@@ -122,7 +113,7 @@ impl Drop for Stream {
     fn drop(&mut self) {
         self.lock().is_over = true;
         for thread in self.threads.drain(..) {
-            let _ = thread.join(); // It counts, and cannot panic.
+            let _ = thread.join(); // The thread counts, and cannot panic.
         }
     }
 }
@@ -153,10 +144,6 @@ fn echo(socket: &UdpSocket, log: &Mutex<Log>) {
         }
         let Ok((_, from)) = received else { continue };
         log.arrived.push((u64::from_be_bytes(bytes), from));
-        let now = Instant::now();
-        if let Some(last) = log.last.replace(now) {
-            log.longest_gap = log.longest_gap.max(now - last);
-        }
         drop(log);
         let _ = socket.send_to(&bytes, from);
     }
