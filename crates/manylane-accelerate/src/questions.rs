@@ -21,7 +21,7 @@ pub(crate) struct Questions<B> {
     who: Who,
 }
 
-/// Whom a question is for.
+/// The thread that a question is for.
 #[derive(Clone, Copy)]
 pub(crate) struct Who {
     /// The thread, as the subject of "... does not answer".
@@ -75,9 +75,9 @@ impl<B> Questions<B> {
         })
     }
 
-    /// Has the thread do something. Nobody waits for it.
+    /// Has the thread do something. The caller does not wait for it.
     pub fn tell(&self, job: impl FnOnce(&mut B) + Send + 'static) {
-        // Without a thread there is nothing to be told.
+        // Without a thread the job has nothing to work on.
         let _ = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).send(Box::new(job));
         self.doorbell.wake();
     }

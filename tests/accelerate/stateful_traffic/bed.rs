@@ -70,7 +70,7 @@ pub(super) fn rules(objects: &str, destinations: &str, sources: &str) -> String 
     )
 }
 
-/// It stands.
+/// The router as planned, with an accelerator.
 pub(super) struct Bed<'p> {
     pub topology: Topology,
     pub accelerated: Accelerated,
@@ -78,7 +78,7 @@ pub(super) struct Bed<'p> {
     plan: Plan<'p>,
 }
 
-/// Packets that went through the router.
+/// Packets that the router has forwarded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passed {
     pub by_lane: u64,
@@ -131,7 +131,7 @@ impl<'p> Bed<'p> {
         })
     }
 
-    /// Whether conntrack has been told that it will not see all segments of a TCP connection: it is in the lane, or was.
+    /// Whether conntrack accepts that segments of a TCP connection are missing: the connection is in the lane, or was.
     pub fn is_admitted(&self, began: SocketAddr) -> bool {
         self.connection(began).is_some_and(|one| is_liberal(&one))
     }
@@ -160,7 +160,7 @@ impl<'p> Bed<'p> {
         rules.lines().filter_map(after).sum::<u64>()
     }
 
-    /// Packets that went through the router until now.
+    /// Packets that the router has forwarded until now.
     pub fn passed(&self) -> Passed {
         let by_lane = self.accelerated.ledger().tiers[self.tier];
         Passed { by_lane, by_kernel: self.kernel() }

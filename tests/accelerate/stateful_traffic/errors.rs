@@ -26,7 +26,7 @@ const LINES: [(&str, &str); 6] = [
     ("r1", "ip -6 route add default via 2001:db8:2::1"),
     ("r1", "ip link set wan mtu 1400"),
     ("r2", "ip link set west mtu 1400"),
-    // Each error is sent, however many there were.
+    // The kernel sends each error, however many it has sent before.
     ("r1", "sysctl -q net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0"),
     ("r2", "sysctl -q net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0"),
 ];
@@ -82,7 +82,8 @@ fn a_path_with_a_smaller_mtu_is_found_out_through_translation() {
     }
 }
 
-/// The server learns of a smaller MTU behind the router: the error quotes what it has sent to the router's address.
+/// The server learns of a smaller MTU behind the router: the error quotes the server's datagram to the router's
+/// address.
 #[test]
 fn the_far_end_learns_of_a_smaller_mtu_behind_the_router() {
     for tier in TIERS {

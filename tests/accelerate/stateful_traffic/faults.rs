@@ -1,4 +1,4 @@
-//! Whatever becomes of the accelerator, connections go on.
+//! Whatever becomes of the accelerator, connections continue.
 
 use std::io::Read;
 use std::net::{Shutdown, UdpSocket};
@@ -97,7 +97,7 @@ fn a_transfer_outlives_stops_of_the_accelerator() {
     }
 }
 
-/// The kernel alone has seen that: the lane must not go on as if both ends were open.
+/// The kernel alone has seen the end: the lane must not forward as if both ends were open.
 #[test]
 fn a_connection_that_half_closes_meanwhile_is_the_kernels() {
     for tier in TIERS {
@@ -178,7 +178,8 @@ fn what_finds_no_place_in_the_table_is_the_kernels() {
     }
 }
 
-/// More ends than the socket for conntrack's notifications holds: the lane finds out what is gone by a list.
+/// More ends than the socket for conntrack's notifications holds: the lane compares its entries with a
+/// list.
 #[test]
 fn lost_notifications_leave_no_entry_behind() {
     if !has("conntrack") {
@@ -192,7 +193,7 @@ fn lost_notifications_leave_no_entry_behind() {
             datagrams.exchange(4);
         });
         bed.accelerated.signal(Signal::SIGSTOP);
-        // By the kernel, once the lease has lapsed: many connections, all of which end at once.
+        // By the kernel, once the lease has lapsed: many connections, which end at once.
         let before = bed.kernel();
         client.run(|| {
             let sender = UdpSocket::bind("10.1.0.1:0").expect("there is a port");

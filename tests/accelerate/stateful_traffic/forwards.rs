@@ -83,7 +83,7 @@ fn ports_are_forwarded_and_the_public_address_works_from_inside() {
                 });
                 pair.close();
             }
-            // It leaves by the port that received it, which is the kernel's.
+            // The router sends these packets by the port that received them, which is the kernel's task.
             let hairpin = to_inner(client, 80, 8080);
             hairpin.exchange(64);
             let found = bed.connection(hairpin.began()).expect("it is there");

@@ -51,7 +51,7 @@ impl Pair {
         self.exchange_and(blocks, &|_| ())
     }
 
-    /// The same; `arrived` is called with the number of each block that the far end has got.
+    /// Does that, and calls `arrived` with the number of each block that the far end has got.
     pub fn exchange_and(&self, blocks: u64, arrived: &(dyn Fn(u64) + Sync)) -> [Duration; 2] {
         let Pair { near, far } = self;
         thread::scope(|scope| {

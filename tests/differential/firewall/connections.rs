@@ -90,7 +90,7 @@ impl Connections {
         let mac = |host: &str, name: &str| topology.mac(host, name).expect("it is there");
         let macs =
             [mac("client", "eth0"), mac("r1", "lan"), mac("server", "eth0"), mac("r1", "wan")];
-        // So that the router asks for no neighbour meanwhile: the answer would move a counter on trial.
+        // So that the router looks for no neighbour meanwhile: the answer would move a counter on trial.
         for (gateway, [a, b, c, d, e, f], port) in [
             ("10.1.0.1", macs[0], "lan"),
             ("2001:db8:1::1", macs[0], "lan"),

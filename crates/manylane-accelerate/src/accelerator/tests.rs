@@ -84,7 +84,7 @@ fn nothing_is_waited_for_for_ever() {
 }
 
 /// Of a family whose packets meet rules, packets of no settled connection are the kernel's, and its rules see all of them:
-/// nobody answers this stream. The other family is forwarded.
+/// this stream gets no answers. The other family is forwarded.
 #[test]
 fn what_nobody_answers_is_the_kernels_in_a_family_with_rules_and_forwarded_in_the_other_one() {
     if !scenario::has("nft") {

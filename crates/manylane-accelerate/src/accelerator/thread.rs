@@ -29,7 +29,7 @@
 //! |--------------|----------------------------------------------------------------------|
 //! | `start.rs`   | the thread, put together                                             |
 //! | `resync.rs`  | everything read anew, and compared                                   |
-//! | `connections.rs` | what the lane is told, and what it wants                            |
+//! | `connections.rs` | what the lane is notified of, and what it wants                     |
 //! | `judge.rs`   | the gate's word and the operator's, and what ports make of them      |
 //! | `shown.rs`   | what others see                                                      |
 //! | `add_port.rs` | interfaces that the operator adds                                   |
@@ -74,7 +74,7 @@ pub(super) struct Thread {
     tiers: Tiers,
     /// What forwards connections one by one, where that is wanted.
     lane: Option<Lane>,
-    /// What it was told last.
+    /// The terms that programs and lane have now.
     in_force: InForce,
     fast: IngressProgram,
     pub(super) mirror: Mirror,

@@ -14,7 +14,7 @@ use super::record::Record;
 use super::refusal::{Refusal, Removal};
 use crate::programs::Candidate;
 
-/// An entry that is to be approved when conntrack has been told.
+/// An entry that is to be approved when conntrack has been notified.
 struct Entered {
     number: FlowNumber,
     change: Change,
@@ -201,7 +201,8 @@ impl LaneThread {
     /// Tells conntrack that it will not see all segments of these connections, and lets programs forward them.
     ///
     /// Programs note from the entry on which packets the kernel gets, and whether one closes the connection. What the
-    /// kernel got between the first look and the entry, nothing has noted: so conntrack is asked once more.
+    /// kernel got between the first look and the entry, nothing has noted: so the lane looks into
+    /// conntrack once more.
     fn approve_entered(&mut self, entered: &[Entered]) {
         let still = match self.tell_conntrack(entered) {
             Ok(still) => still,

@@ -14,7 +14,7 @@ use super::refusal::{Refusal, Removal};
 use super::{LaneTerms, LaneThread, lock};
 use crate::firewall::{self, Answer, Class, ClassKey, Firewall, Flow, Obstacle, Port, Protocol};
 
-/// The rules, by classes of packets as they are asked for.
+/// The rules, by the classes of packets that connections have.
 pub(super) struct Rules {
     firewall: Firewall,
     classes: BTreeMap<ClassId, Class>,
@@ -23,7 +23,7 @@ pub(super) struct Rules {
 /// Ingress and egress port, whether it is IPv6, the protocol.
 type ClassId = (u8, u8, bool, u8);
 
-/// A connection, as far as rules can ask for it.
+/// A connection, as far as rules can see it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     /// Of both directions, as packets arrive.
@@ -186,7 +186,7 @@ impl LaneThread {
         Ok(rules.class(*options, [(ports[0], from), (ports[1], to)], tuple))
     }
 
-    /// An entry, as far as rules can ask for it.
+    /// An entry, as far as rules can see it.
     pub(super) fn facts(&self, number: FlowNumber, record: &Record) -> Facts {
         let tuples = Direction::BOTH.map(|direction| self.flows.tuple(number, direction));
         let mark = self.records.marks.get(&number.0).copied();
@@ -198,8 +198,8 @@ impl LaneThread {
         Ok([of(ports[0])?, of(ports[1])?])
     }
 
-    /// Approves an entry's directions as routes and rules are now. An entry of which neither may be forwarded is taken out:
-    /// its packets may become a candidate again.
+    /// Approves an entry's directions as routes and rules are now. An entry leaves the table when neither direction may be
+    /// forwarded: its packets may become a candidate again.
     pub(super) fn review_one(&mut self, number: FlowNumber) {
         let Some(&record) = self.records.get(number) else { return };
         let facts = self.facts(number, &record);
@@ -244,7 +244,7 @@ impl LaneThread {
         self.counts.reviews += 1;
     }
 
-    /// Lets no packet follow entries until they have been reviewed, if there are too many to review them at once.
+    /// Lets no packet follow entries until they have been reviewed, if they are too many to be reviewed at once.
     pub(super) fn pause_all(&mut self) {
         if self.flows.len() < PAUSED_FROM {
             return;

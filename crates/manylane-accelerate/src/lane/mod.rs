@@ -27,7 +27,7 @@
 //! | `compared.rs`   | entries that differ from conntrack                                             |
 //! | `refusal.rs`    | why a connection stays in the kernel, and what has been counted                |
 //!
-//! # Who may do what
+//! # What each thread may do
 //!
 //! The mirror's thread owns the word that says which generation of approvals programs may follow; this thread owns all
 //! entries. To raise the generation is one store, and sends every connection to the kernel until this thread has looked at it
@@ -110,7 +110,7 @@ pub(crate) struct Wanted {
 pub(crate) struct Lane {
     questions: Arc<Questions<LaneThread>>,
     wanted: Arc<Mutex<Wanted>>,
-    /// What the thread was told last.
+    /// The terms that the thread has now.
     terms: LaneTerms,
     thread: Option<JoinHandle<()>>,
 }
@@ -128,7 +128,7 @@ impl Lane {
         Ok(Lane { questions, wanted, terms: LaneTerms::default(), thread: Some(thread) })
     }
 
-    /// Where others ask what is in the lane.
+    /// Where others read what is in the lane.
     pub fn questions(&self) -> Arc<Questions<LaneThread>> {
         self.questions.clone()
     }
@@ -169,7 +169,7 @@ fn lock(wanted: &Mutex<Wanted>) -> MutexGuard<'_, Wanted> {
     wanted.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whom questions about connections are for.
+/// The thread that answers questions about connections.
 const WHO: Who = Who {
     thread: "the thread that looks after connections",
     help: "`manylane show mirror` says whether packets are forwarded; restart `manylane accelerate` if it stays so",

@@ -70,7 +70,7 @@ impl Records {
         self.list.get(number as usize).filter(|record| record.is_live())
     }
 
-    /// The same, to be changed.
+    /// The record, to be changed.
     pub fn get_mut(&mut self, FlowNumber(number): FlowNumber) -> Option<&mut Record> {
         self.list.get_mut(number as usize).filter(|record| record.is_live())
     }

@@ -12,7 +12,7 @@ pub(crate) enum Refusal {
     Helped,
     /// The kernel's own flow table forwards it, or a device does.
     Offloaded,
-    /// It is in a zone of conntrack.
+    /// The connection is in a zone of conntrack.
     Zone,
     /// Its translation is none that the lane does.
     Translation,

@@ -67,7 +67,7 @@ impl LaneThread {
         if is_used && rest < (whole / 2).max(SOON) {
             work.renew.push((number, change(false, Some(whole))));
         } else if !is_used && !is_left && rest.is_zero() {
-            // It lives in conntrack, if at all, by packets that were the kernel's.
+            // The connection lives in conntrack, if at all, by packets that were the kernel's.
             self.remove(number, Removal::Idle);
         }
     }

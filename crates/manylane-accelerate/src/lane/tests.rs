@@ -1,4 +1,4 @@
-//! What is decided about a connection, as far as neither conntrack nor rules have to be asked.
+//! What the lane decides about a connection without a look into conntrack or rules.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -229,5 +229,5 @@ pub(super) const TICKS: u32 = 10;
 /// The least time between two batches of candidates: each wakes the thread by an interrupt between processors, which costs
 /// the one that forwards as much as a packet.
 const GATHERING: Duration = Duration::from_millis(5);
-/// Candidates that conntrack is asked for at once.
+/// Candidates that the lane looks up in conntrack at once.
 const CANDIDATES_AT_ONCE: usize = 512;

@@ -55,7 +55,7 @@ impl LaneThread {
 
     /// The kernel's settings, as they are now.
     pub(super) fn read_timeouts(&mut self) {
-        // Without conntrack there is nothing to be renewed.
+        // Without conntrack nothing has to be renewed.
         if let Ok(timeouts) = Timeouts::read() {
             self.timeouts = timeouts;
         }
@@ -71,7 +71,7 @@ impl LaneThread {
         false
     }
 
-    /// Stops listening to marks that no rule asks for.
+    /// Stops listening to marks when no rule reads them.
     pub(super) fn ignore_marks(&mut self) {
         if let Some(kernel) = &mut self.conntrack
             && kernel.hears_marks
@@ -82,7 +82,7 @@ impl LaneThread {
         }
     }
 
-    /// Reads what conntrack has announced. Says whether there may be more.
+    /// Reads what conntrack has announced. Says whether more may follow.
     pub(super) fn hear(&mut self) -> bool {
         let Some(kernel) = &mut self.conntrack else { return false };
         let mut heard = Vec::new();

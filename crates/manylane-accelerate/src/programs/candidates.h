@@ -3,8 +3,8 @@
  * Which connections are worth an entry in the flow table. A packet that needs an entry and has none is counted in a sketch,
  * in one of the eight cells of its hash's bucket: at the 16th of a direction the daemon hears of it, once more at the 32nd
  * after that, and so on, twice as many each time. A flow that finds no cell of its own takes the one with fewest packets, or
- * lets it grow older by one. So a flood of new connections changes cells and wakes no thread. There is a cell for each flow
- * that the table has room for: flows without one wait until others have their entries.
+ * lets it grow older by one. So a flood of new connections changes cells and wakes no thread. The sketch has a cell for
+ * each flow that fits into the table: flows without one wait until others have their entries.
  *
  * All CPUs count in one sketch, by plain stores. A lost one delays an entry by a packet.
  */
@@ -33,8 +33,8 @@ struct candidate {
 	__u64 ingress;
 };
 
-/* Where a flow with this tag counts: its cell, or the one of its bucket that gives way first; beyond the sketch, where there
- * is none. */
+/* Where a flow with this tag counts: its cell, or the one of its bucket that gives way first; beyond the sketch, if the table
+ * has none. */
 static __noinline __u64 cell_of(__u64 hash)
 {
 	/* The loader makes as many cells as a power of two, and no fewer than a bucket. */
@@ -51,7 +51,7 @@ static __noinline __u64 cell_of(__u64 hash)
 		cell = flow_sketch[at + number];
 		if (cell >> 16 == tag)
 			return at + number;
-		/* By packets; of cells without any, those first whose flow was never told. */
+		/* By packets; of cells without any, those first whose flow was never reported. */
 		rank = (cell & 0xfff) << 1 | ((cell & 0xf000) != 0);
 		if (rank < least) {
 			least = rank;

@@ -27,13 +27,14 @@ impl Candidates {
         Candidates { ring, sketch }
     }
 
-    /// Forgets how often a direction was told, by its [hash](manylane_net::transit::flows::FlowsMut::hash): it has its flow,
-    /// and is worth another one as soon as any, when that is gone.
+    /// Forgets how often a direction was reported, by its [hash](manylane_net::transit::flows::FlowsMut::hash): the direction
+    /// has its flow, and is worth another one as soon as any, when that is gone.
     pub fn forget(&mut self, hash: u64) {
         let first = hash as usize & (self.sketch.len() - 1) & !(BUCKET - 1);
         let cell =
             (first..first + BUCKET).find(|&at| u64::from(self.sketch.load(at) >> 16) == hash >> 48);
-        // A program that counts at the same moment may write over it: then the direction is told a little later.
+        // A program that counts at the same moment may write over it: then the program reports the direction a little
+        // later.
         if let Some(cell) = cell {
             self.sketch.store(cell, 0);
         }

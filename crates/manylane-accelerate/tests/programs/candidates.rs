@@ -101,7 +101,7 @@ fn as_many_flows_of_one_rate_as_there_are_cells_are_all_found() {
             assert_eq!(rig.verdict(frame), Verdict::NoFlow as u8);
         }
         for one in candidates.take(usize::MAX) {
-            // It has an entry from now on.
+            // The flow has an entry from now on.
             let before = left.len();
             left.retain(|(port, _)| *port != one.tuple.source_port);
             found += before - left.len();

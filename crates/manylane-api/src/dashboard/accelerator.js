@@ -144,7 +144,7 @@ class Accelerator {
     this.listFlows();
   }
 
-  // The list is asked for by POST, which takes the token.
+  // A POST fetches the list, and takes the token.
   async listFlows() {
     if (!sessionStorage.getItem(TOKEN)) return say(at("flows-note"), "The list needs a token; `manylane show flows` and `manylane top` have it, too.");
     if (this.isListing) return;

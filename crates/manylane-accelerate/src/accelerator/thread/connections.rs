@@ -1,4 +1,4 @@
-//! What the lane is told: which connections may be forwarded at all; and what it wants.
+//! What the lane is notified of: which connections may be forwarded at all; and what it wants.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use crate::accelerator::ports::Port;
 use crate::firewall;
 use crate::lane::{LanePort, LaneTerms, Wanted};
 
-/// What the programs and the lane go by.
+/// What the programs and the lane obey.
 #[derive(Debug, Default)]
 pub(super) struct InForce {
     /// Of approvals; 0 before the first.

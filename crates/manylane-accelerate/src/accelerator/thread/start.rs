@@ -154,7 +154,8 @@ fn members(workers: usize) -> (Domain, Proxy, [Reader; 2]) {
     (domain, proxy, readers)
 }
 
-/// The lane, if connections are forwarded one by one. It rings these for the reclaim thread and for the mirror's.
+/// The lane, if connections are forwarded one by one. The lane rings these bells for the reclaim thread and for the
+/// mirror's.
 fn start_lane(
     options: &Options,
     fast: &mut IngressProgram,
@@ -198,7 +199,7 @@ fn load(
 /// What the kernel keeps of its events for us: some 60,000 of them.
 const RECEIVE_BUFFER: usize = 64 << 20;
 
-/// Whom questions about the mirror are for.
+/// The thread that answers questions about the mirror.
 const WHO: Who = Who {
     thread: "the thread that mirrors the kernel's routing",
     help: "its lease lapses by itself, and then the kernel forwards; restart `manylane accelerate` if it stays so",

@@ -79,7 +79,7 @@ impl Transit {
     }
 }
 
-/// The headers of a packet with these ends, as far as its flow is told by them.
+/// The headers of a packet with these ends, as far as they identify its flow.
 fn headers(ends: Tuple) -> Vec<u8> {
     let transport = tcp::HEADER_LEN;
     let mut bytes = match (ends.source, ends.destination) {
