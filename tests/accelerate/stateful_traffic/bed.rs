@@ -1,8 +1,11 @@
 //! A router with rules, its hosts, and an accelerator beside its kernel.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::process::{Child, Command};
 
+use manylane_api::Client;
+use manylane_api::accelerate::{LaneStatus, TrackedFlow, TrackedFlows, TrackedFlowsRequest};
 use manylane_io::netlink::conntrack::{Connection, Conntrack, Tcp};
 use manylane_lab::accelerated::{Accelerated, IN_A_ROW, topology};
 use manylane_lab::scenario::has;
@@ -83,6 +86,39 @@ pub(super) struct Bed<'p> {
 pub(super) struct Passed {
     pub by_lane: u64,
     pub by_kernel: u64,
+    /// Packets that are the kernel's because the lease had lapsed: the machine gave the daemon no core for so long.
+    pub lapsed: u64,
+}
+
+impl Passed {
+    /// Packets since an earlier look.
+    pub fn since(self, before: Passed) -> Passed {
+        Passed {
+            by_lane: self.by_lane - before.by_lane,
+            by_kernel: self.by_kernel - before.by_kernel,
+            lapsed: self.lapsed - before.lapsed,
+        }
+    }
+
+    /// The kernel's packets while the lease held.
+    pub fn by_kernel_unlapsed(self) -> u64 {
+        self.by_kernel.saturating_sub(self.lapsed)
+    }
+
+    /// Whether the lane forwarded nearly all packets while the lease held.
+    pub fn is_by_lane(self) -> bool {
+        self.by_lane > 10 * self.by_kernel_unlapsed()
+    }
+}
+
+impl fmt::Display for Passed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Passed { by_lane, by_kernel, lapsed } = self;
+        write!(
+            f,
+            "{by_lane} packets by the lane, {by_kernel} by the kernel, {lapsed} without a lease"
+        )
+    }
 }
 
 impl<'p> Bed<'p> {
@@ -151,6 +187,24 @@ impl<'p> Bed<'p> {
         });
     }
 
+    /// Waits until conntrack has seen the reset of a TCP connection: the connection is closed, or lives as long as a closed
+    /// one.
+    ///
+    /// The latter where the kernel had packets just before. Conntrack then knows an acknowledgement that is older than the
+    /// reset, so the reset may be a forged one, which a challenge would answer (RFC 5961, 3.2): conntrack shortens the
+    /// connection's life, and keeps its state (`nf_conntrack_tcp_packet`).
+    pub fn is_reset(&self, began: SocketAddr) {
+        until(&format!("the connection of {began} is reset"), || {
+            let found = self.connection(began);
+            let state = found.and_then(|one| one.tcp.map(|tcp| tcp.state).zip(one.timeout));
+            match state {
+                Some((Tcp::CLOSE, _)) => Ok(()),
+                Some((Tcp::ESTABLISHED, left)) if left.as_secs() <= CLOSED_S => Ok(()),
+                _ => Err(format!("{state:?}, {} invalid", self.invalid())),
+            }
+        });
+    }
+
     /// What was dropped as invalid.
     pub fn invalid(&self) -> u64 {
         let rules = self.topology.tool("r1", "nft list table inet router");
@@ -162,22 +216,29 @@ impl<'p> Bed<'p> {
 
     /// Packets that the router has forwarded until now.
     pub fn passed(&self) -> Passed {
-        let by_lane = self.accelerated.ledger().tiers[self.tier];
-        Passed { by_lane, by_kernel: self.kernel() }
+        let ledger = self.accelerated.ledger();
+        let lapsed = ledger.passed.get("lapsed").copied().unwrap_or(0);
+        Passed { by_lane: ledger.tiers[self.tier], by_kernel: self.kernel(), lapsed }
     }
 
-    /// Nearly all packets of this traffic are forwarded past the kernel.
-    pub fn lane_has(&self, what: &str, traffic: impl FnOnce()) {
-        let before = self.passed();
-        traffic();
-        let now = self.passed();
-        let (by_lane, by_kernel) = (now.by_lane - before.by_lane, now.by_kernel - before.by_kernel);
-        println!("{}, {what}: {by_lane} packets by the lane, {by_kernel} by the kernel", self.tier);
-        assert!(
-            by_lane > 10 * by_kernel,
-            "{what}: {by_lane} {by_kernel}: {:#?}",
-            self.accelerated.ledger()
-        );
+    /// Nearly all packets of this traffic are forwarded past the kernel, and its connections are in the lane already.
+    ///
+    /// If the lease lapses meanwhile, or if all entries have to be reviewed, the traffic runs once more.
+    pub fn lane_has(&self, what: &str, mut traffic: impl FnMut()) {
+        until(&format!("{what}: the lane forwards"), || {
+            let (before, reviews) = (self.passed(), self.lane().reviews);
+            traffic();
+            let passed = self.passed().since(before);
+            println!("{}, {what}: {passed}", self.tier);
+            if passed.is_by_lane() {
+                return Ok(());
+            }
+            let lane = self.lane();
+            let is_disturbed = passed.lapsed > 0 || lane.reviews > reviews || lane.is_reviewing;
+            let ledger = self.accelerated.ledger();
+            assert!(is_disturbed, "{what}: {passed}: {ledger:#?}\n{lane:#?}");
+            Err(format!("{passed}: {:#?}", ledger.passed))
+        });
     }
 
     /// Waits until the lane forwards, while `traffic` runs again and again, and nearly nothing is the kernel's.
@@ -185,17 +246,28 @@ impl<'p> Bed<'p> {
         until(&format!("{what}: the lane forwards"), || {
             let before = self.passed();
             traffic();
-            let now = self.passed();
-            let (by_lane, by_kernel) =
-                (now.by_lane - before.by_lane, now.by_kernel - before.by_kernel);
-            match by_lane > 10 * by_kernel {
-                true => Ok(()),
-                false => Err(format!(
-                    "{by_lane} by the lane, {by_kernel} by the kernel: {:#?}",
-                    self.accelerated.ledger().passed
-                )),
+            match self.passed().since(before) {
+                passed if passed.is_by_lane() => Ok(()),
+                passed => Err(format!("{passed}: {:#?}", self.accelerated.ledger().passed)),
             }
         });
+    }
+
+    /// The lane's thread, and its table.
+    pub fn lane(&self) -> LaneStatus {
+        self.accelerated.ask("/v1/accelerate/lane")
+    }
+
+    /// The lane's entry of the connection that this end began.
+    pub fn entry(&self, began: SocketAddr) -> Option<TrackedFlow> {
+        let client = Client::new(&self.accelerated.socket());
+        let request = TrackedFlowsRequest {
+            address: Some(began.ip()),
+            transport_port: Some(began.port()),
+            ..Default::default()
+        };
+        let page: Result<TrackedFlows, _> = client.post("/v1/accelerate/flows/table", &request);
+        page.expect("the lane's thread answers").flows.into_iter().next()
     }
 
     /// Packets that the router's kernel has forwarded.
@@ -240,6 +312,12 @@ impl Plan<'_> {
             }
         }
         topology.tool("r1", &format!("nft '{}'", self.rules));
+        for (states, seconds) in [(&CLOSING[..], CLOSED_S), (&["unacknowledged"], 10 * CLOSED_S)] {
+            for state in states {
+                let name = format!("net/netfilter/nf_conntrack_tcp_timeout_{state}");
+                topology.set("r1", &name, &seconds.to_string());
+            }
+        }
         Some(topology)
     }
 
@@ -258,6 +336,11 @@ impl Plan<'_> {
         accelerated
     }
 }
+
+/// How long conntrack remembers a TCP connection that closes or has closed, in seconds: a scenario looks at the state
+/// meanwhile. A connection with unacknowledged data lives longer.
+const CLOSED_S: u64 = 200;
+const CLOSING: [&str; 4] = ["close", "close_wait", "last_ack", "time_wait"];
 
 /// Whether the lane has had it.
 pub(super) fn is_liberal(connection: &Connection) -> bool {

@@ -137,26 +137,26 @@ fn a_datagram_without_a_checksum_keeps_it_out() {
         let mut frame = vec![0; 200];
         frame[42..].fill(0x5a);
         emit_udp_between(&mut frame, 200, macs, ends);
-        let before = bed.passed();
-        near.send(&frame).expect("the link is up");
-        let mut buffer = [0; 2048];
-        let arrived = until("it arrives", || {
-            loop {
-                match far.receive(&mut buffer).expect("the link is there") {
-                    Some(frame) => {
-                        if let Some(arrived) = datagram_of(frame, &[0x5a; 100]) {
-                            return Ok(arrived);
+        bed.lane_has("a datagram without a checksum", || {
+            near.send(&frame).expect("the link is up");
+            let mut buffer = [0; 2048];
+            let arrived = until("it arrives", || {
+                loop {
+                    match far.receive(&mut buffer).expect("the link is there") {
+                        Some(frame) => {
+                            if let Some(arrived) = datagram_of(frame, &[0x5a; 100]) {
+                                return Ok(arrived);
+                            }
                         }
+                        None => return Err("nothing more"),
                     }
-                    None => return Err("nothing more"),
                 }
-            }
+            });
+            assert_eq!(arrived, (0, translated));
+            let mut bytes = [0; 200];
+            let (length, from) = datagrams.far.recv_from(&mut bytes).expect("it is valid");
+            assert_eq!((length, from), (158, translated));
         });
-        assert_eq!(arrived, (0, translated));
-        assert_eq!(bed.passed().by_lane, before.by_lane + 1);
-        let mut bytes = [0; 200];
-        let (length, from) = datagrams.far.recv_from(&mut bytes).expect("it is valid");
-        assert_eq!((length, from), (158, translated));
         bed.finish();
     }
 }

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use manylane_lab::{Content, Host};
+use nix::sys::socket::{setsockopt, sockopt};
 use socket2::SockRef;
 
 /// Both ends of a TCP connection.
@@ -164,14 +165,10 @@ impl Datagrams {
         });
         let near = near.expect("there is a route");
         for socket in [&near, &far] {
+            has_room(socket);
             socket.set_read_timeout(Some(PATIENCE)).expect("it is no zero");
         }
         Datagrams { near, far }
-    }
-
-    /// The end that began.
-    pub fn began(&self) -> SocketAddr {
-        self.near.local_addr().expect("it is connected")
     }
 
     /// Sends this many bursts each way, in turn, and compares them. Where the last came from.
@@ -200,6 +197,11 @@ impl Datagrams {
     }
 }
 
+/// A socket that holds all datagrams of some seconds, in which its thread has no core.
+fn has_room(socket: &UdpSocket) {
+    setsockopt(socket, sockopt::RcvBufForce, &ROOM).expect("root may");
+}
+
 fn datagram(seed: u64, number: u64) -> Vec<u8> {
     let mut bytes = vec![0; DATAGRAM];
     Content::new(seed ^ number << 8).fill(&mut bytes);
@@ -217,6 +219,8 @@ fn take(socket: &UdpSocket, seed: u64) -> (u64, SocketAddr) {
 
 /// What does not happen for so long does not happen.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+/// Bytes of datagrams that wait for their reader, as the kernel counts them: less than 1 KiB for a small one.
+const ROOM: usize = 8 << 20;
 /// Of TCP, in bytes.
 pub(super) const BLOCK: usize = 64 << 10;
 /// What a socket's buffer takes.
