@@ -15,16 +15,15 @@ use super::transfers::settled;
 fn an_address_that_goes_takes_its_connections_with_it() {
     for tier in TIERS {
         let Some(bed) = Bed::usual(tier) else { return };
-        // The server's end would close one that conntrack does not know any longer: that is invalid.
-        let mut idles = Vec::new();
         // The second address of a network stays when the first one goes.
         bed.topology.set("r1", "net/ipv4/conf/wan/promote_secondaries", "1");
-        for (server, old, new, length) in
-            [(SERVER_V4, WAN_V4, "10.2.0.253", 24), (SERVER_V6, WAN_V6, "2001:db8:2::fd", 64)]
-        {
-            let new: IpAddr = new.parse().expect("an address");
-            let stream = started(&bed, server);
-            let idle = settled(&bed, server);
+        let [new_v4, new_v6] = ["10.2.0.253", "2001:db8:2::fd"]
+            .map(|text| text.parse::<IpAddr>().expect("an address"));
+        let changes = [(WAN_V4, new_v4, 24), (WAN_V6, new_v6, 64)];
+        let streams = started(&bed, [SERVER_V4, SERVER_V6]);
+        // They stay open: the server's end would close one that conntrack does not know any longer, and that is invalid.
+        let idles = [SERVER_V4, SERVER_V6].map(|server| settled(&bed, server));
+        for ((stream, idle), (old, new, length)) in streams.iter().zip(&idles).zip(changes) {
             let is_old =
                 |began| bed.connection(began).is_some_and(|one| one.reply.destination == old);
             assert!(is_old(stream.began()) && is_old(idle.began()));
@@ -39,30 +38,28 @@ fn an_address_that_goes_takes_its_connections_with_it() {
                     of_old.into_iter().filter(|one| one.reply.destination == old).collect();
                 if of_old.is_empty() { Ok(()) } else { Err(format!("{of_old:#?}")) }
             });
-            until("the new address is used", || {
-                let returned = stream.returns("with another source");
-                let sources = stream.sources(returned);
-                if sources == [new].into() { Ok(()) } else { Err(format!("{sources:?}")) }
-            });
-            let settled = stream.mark();
-            stream.goes_on(500, "with the new source");
+            let settled = until_from(stream, new);
             println!(
                 "{tier}: {} datagrams with the old source since the address went, {} of {} missing",
                 stream.count_from(gone, old),
                 stream.missing(before..settled),
                 settled - before,
             );
-            assert_eq!(stream.sources(settled), [new].into());
+        }
+        bed.wait_for_lane("with the new source", || {
+            for stream in &streams {
+                stream.goes_on(200, "with the new source");
+            }
+        });
+        for ((stream, idle), (old, new, _)) in streams.iter().zip(&idles).zip(changes) {
             assert_eq!(stream.source_changes(), [old, new], "it changed once");
-            bed.wait_for_lane("with the new source", || stream.goes_on(200, "with the new source"));
-            assert_eq!(stream.sources(settled), [new].into());
             // Nothing of it is left: the idle connection's next packet is another connection's, from another address.
             let mut near = &idle.near;
             near.write_all(b"late").expect("it is open");
             let error = near.read(&mut [0]).expect_err("the server knows no such connection");
             assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
-            idles.push(idle);
         }
+        drop(streams);
         bed.accelerated.wait_for_no_difference();
         bed.finish();
     }
@@ -107,34 +104,29 @@ fn a_route_that_moves_to_another_uplink_takes_no_source_with_it() {
             ..Plan::default()
         };
         let Some(bed) = Bed::make(tier, plan) else { return };
-        for (server, length, uplinks) in [
-            ("10.9.0.1", 32, [("10.2.0.1", "10.2.0.254"), ("10.3.0.1", "10.3.0.254")]),
-            (
-                "2001:db8:9::1",
-                128,
-                [("2001:db8:2::1", "2001:db8:2::fe"), ("2001:db8:3::1", "2001:db8:3::fe")],
-            ),
-        ] {
-            let stream = started(&bed, server.parse().expect("an address"));
-            for (gateway, source) in [uplinks[1], uplinks[0], uplinks[1]] {
+        let servers = ["10.9.0.1", "2001:db8:9::1"];
+        let uplinks = [
+            [["10.2.0.1", "10.2.0.254"], ["2001:db8:2::1", "2001:db8:2::fe"]],
+            [["10.3.0.1", "10.3.0.254"], ["2001:db8:3::1", "2001:db8:3::fe"]],
+        ];
+        let streams = started(&bed, servers.map(|server| server.parse().expect("an address")));
+        for families in [uplinks[1], uplinks[0]] {
+            let mut from = Vec::new();
+            for ((stream, server), [gateway, source]) in streams.iter().zip(servers).zip(families) {
                 let source: IpAddr = source.parse().expect("an address");
                 let before = stream.mark();
-                bed.topology
-                    .tool("r1", &format!("ip route replace {server}/{length} via {gateway}"));
-                until("the other uplink is used", || {
-                    let returned = stream.returns("by the other uplink");
-                    let sources = stream.sources(returned);
-                    if sources == [source].into() { Ok(()) } else { Err(format!("{sources:?}")) }
-                });
-                let settled = stream.mark();
-                println!(
-                    "{tier}: {} of {} missing",
-                    stream.missing(before..settled),
-                    settled - before
-                );
-                bed.wait_for_lane("by the other uplink", || {
-                    stream.goes_on(200, "by the other uplink")
-                });
+                bed.topology.tool("r1", &format!("ip route replace {server} via {gateway}"));
+                let settled = until_from(stream, source);
+                let missing = stream.missing(before..settled);
+                println!("{tier}: {missing} of {} missing", settled - before);
+                from.push((stream, settled, source));
+            }
+            bed.wait_for_lane("by the other uplink", || {
+                for stream in &streams {
+                    stream.goes_on(200, "by the other uplink");
+                }
+            });
+            for (stream, settled, source) in from {
                 assert_eq!(stream.sources(settled), [source].into());
             }
         }
@@ -149,10 +141,25 @@ fn a_route_that_moves_to_another_uplink_takes_no_source_with_it() {
     }
 }
 
-/// A flow that the lane forwards.
-fn started(bed: &Bed<'_>, server: IpAddr) -> Stream {
+/// Flows that the lane forwards.
+fn started(bed: &Bed<'_>, servers: [IpAddr; 2]) -> [Stream; 2] {
     let [client, far] = bed.hosts();
-    let stream = Stream::start(Datagrams::open(client, far, server));
-    bed.wait_for_lane("datagrams", || stream.goes_on(200, "by the lane"));
-    stream
+    let streams = servers.map(|server| Stream::start(Datagrams::open(client, far, server)));
+    bed.wait_for_lane("datagrams", || {
+        for stream in &streams {
+            stream.goes_on(200, "by the lane");
+        }
+    });
+    streams
+}
+
+/// Waits until all datagrams of a flow come from this address; the number of the first one that is sent then.
+fn until_from(stream: &Stream, address: IpAddr) -> u64 {
+    until(&format!("datagrams come from {address}"), || {
+        let returned = stream.returns("from another address");
+        match stream.sources(returned) {
+            sources if sources == [address].into() => Ok(stream.mark()),
+            sources => Err(format!("{sources:?}")),
+        }
+    })
 }

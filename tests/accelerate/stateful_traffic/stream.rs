@@ -61,8 +61,18 @@ impl Stream {
         let mark = self.mark();
         until(&format!("datagram {mark} is echoed: {what}"), || {
             let log = self.lock();
-            if log.echoed > mark { Ok(log.echoed) } else { Err(log.echoed) }
+            if log.echoed > mark { Ok(log.echoed - 1) } else { Err(log.echoed) }
         })
+    }
+
+    /// Waits until all of these have arrived, in any order: two of them may have been forwarded by different programs.
+    pub fn all_arrive(&self, numbers: std::ops::Range<u64>, what: &str) {
+        until(&format!("all of {numbers:?} arrive: {what}"), || {
+            match self.missing(numbers.clone()) {
+                0 => Ok(()),
+                missing => Err(format!("{missing} are missing")),
+            }
+        });
     }
 
     /// Waits until this many more are echoed.
