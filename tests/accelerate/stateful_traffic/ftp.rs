@@ -9,7 +9,7 @@ use manylane_lab::tools::mortal;
 use manylane_lab::{Content, SERVER_V4, SERVER_V6};
 
 use super::bed::{Bed, Plan, Program, TIERS, is_liberal, rules};
-use super::transfers::listens;
+use super::transfers::{SMALL_SEGMENTS, listens};
 
 #[test]
 fn the_control_connection_is_the_kernels_and_data_passes() {
@@ -23,7 +23,8 @@ fn the_control_connection_is_the_kernels_and_data_passes() {
                 type filter hook prerouting priority filter
                 tcp dport 21 ct helper set \"ftp\"
             }";
-        let plan = || Plan { rules: rules(helper, "", ""), ..Plan::default() };
+        let plan =
+            || Plan { rules: rules(helper, "", ""), lines: &SMALL_SEGMENTS, ..Plan::default() };
         if let Some(topology) = plan().network(tier)
             && topology
                 .try_tool("r1", "nft list ct helpers")
@@ -36,18 +37,16 @@ fn the_control_connection_is_the_kernels_and_data_passes() {
             std::env::temp_dir().join(format!("manylane-ftp-{}-{tier}", std::process::id()));
         let root = folder.join("root");
         fs::create_dir_all(&root).expect("the temporary folder can be written");
-        let mut wanted = vec![0; 32 << 20];
+        let mut wanted = vec![0; 8 << 20];
         Content::new(11).fill(&mut wanted);
         fs::write(root.join("file"), &wanted).expect("the folder is ours");
+        // The server takes no configuration but a regular file of root's.
+        let settings = folder.join("vsftpd.conf");
+        let root = root.display();
+        let text = format!("{SETTINGS}anon_root={root}\nsecure_chroot_dir={root}\n");
+        fs::write(&settings, text).expect("the folder is ours");
         let mut command = mortal("vsftpd");
-        for option in ["listen=NO", "listen_ipv6=YES", "anonymous_enable=YES", "seccomp_sandbox=NO"]
-        {
-            command.arg(format!("-o{option}"));
-        }
-        command.args(["-obackground=NO", "-oconnect_from_port_20=YES", "-oxferlog_enable=NO"]);
-        command.arg(format!("-oanon_root={}", root.display()));
-        command.arg(format!("-osecure_chroot_dir={}", root.display()));
-        command.arg("/dev/null").stdin(Stdio::null());
+        command.arg(&settings).stdin(Stdio::null());
         let _server = Program::start(&bed.topology, "server", command);
         for (address, host) in
             [(SERVER_V4, SERVER_V4.to_string()), (SERVER_V6, format!("[{SERVER_V6}]"))]
@@ -65,7 +64,7 @@ fn the_control_connection_is_the_kernels_and_data_passes() {
                     "curl --silent --show-error --fail {how} {many} -o {} ftp://{host}/file",
                     to.display()
                 );
-                bed.lane_has(&format!("FTP from {address} {how}"), || {
+                bed.wait_for_lane(&format!("FTP from {address} {how}"), || {
                     bed.topology.tool("client", &line);
                 });
                 assert!(fs::read(&to).expect("it was written") == wanted, "{how}");
@@ -85,3 +84,13 @@ fn the_control_connection_is_the_kernels_and_data_passes() {
         bed.finish();
     }
 }
+
+const SETTINGS: &str = "\
+listen=NO
+listen_ipv6=YES
+background=NO
+anonymous_enable=YES
+connect_from_port_20=YES
+xferlog_enable=NO
+seccomp_sandbox=NO
+";
