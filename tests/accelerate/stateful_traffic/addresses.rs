@@ -21,7 +21,7 @@ fn an_address_that_goes_takes_its_connections_with_it() {
             .map(|text| text.parse::<IpAddr>().expect("an address"));
         let changes = [(WAN_V4, new_v4, 24), (WAN_V6, new_v6, 64)];
         let streams = started(&bed, [SERVER_V4, SERVER_V6]);
-        // They stay open: the server's end would close one that conntrack does not know any longer, and that is invalid.
+        // These stay open: the server's end would close one that conntrack does not know any longer, and that is invalid.
         let idles = [SERVER_V4, SERVER_V6].map(|server| settled(&bed, server));
         for ((stream, idle), (old, new, length)) in streams.iter().zip(&idles).zip(changes) {
             let is_old =
@@ -153,7 +153,7 @@ fn started(bed: &Bed<'_>, servers: [IpAddr; 2]) -> [Stream; 2] {
     streams
 }
 
-/// Waits until all datagrams of a flow come from this address; the number of the first one that is sent then.
+/// Waits until all datagrams of a flow have this source; the number of the first one that is sent then.
 fn until_from(stream: &Stream, address: IpAddr) -> u64 {
     until(&format!("datagrams come from {address}"), || {
         let returned = stream.returns("from another address");
