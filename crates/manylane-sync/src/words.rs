@@ -5,18 +5,18 @@
 //! | [`WordsMut`]  | `load`, `store`, `publish`, hand out readers           |
 //! | [`Words`]     | `load`, `prefetch`, be cloned and sent anywhere        |
 //!
-//! A word is an atomic of the standard library, also under loom (loom's are larger than the word,
-//! and a table is mapped memory as often as not). The protocols that use tables are modelled at
-//! small size in `tests/loom.rs`: `a_published_record_is_seen_whole`.
+//! `a_published_record_is_seen_whole` in `tests/loom.rs` explores them at small size; a table of its own user has its
+//! own model, as `manylane-net`'s `transit/flows/explored.rs`.
 //!
-//! The memory belongs to an *owner* that each side keeps alive: a box, or a mapping.
+//! The memory belongs to an *owner* that each side keeps alive: a box, or a mapping. Under loom a box only: loom's atomics
+//! are larger than the word.
 
 use std::any::Any;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::primitive::foreign::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use crate::primitive::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 pub mod wide;
 
@@ -174,7 +174,12 @@ impl<W: Word> WordsMut<W> {
     /// 1. `base` points at `len` words, aligned to their size and initialised.
     /// 2. The memory stays mapped and writable for as long as `owner` lives.
     /// 3. While it does, this process reaches it only through the returned table and its readers.
+    ///
+    /// # Panics
+    ///
+    /// Under loom, whose atomics do not fit a mapping.
     pub unsafe fn from_mapping(base: NonNull<W>, len: usize, owner: Owner) -> WordsMut<W> {
+        assert!(!cfg!(manylane_loom), "loom's atomics do not fit a mapping");
         // An atomic has the size and bit validity of its word; the alignment is debt 1.
         WordsMut(Words { base: base.cast(), len, owner, width: PhantomData })
     }

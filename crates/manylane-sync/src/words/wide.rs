@@ -22,7 +22,7 @@ pub trait Batch {
 /// Runs `batch` as this machine can.
 #[inline]
 pub fn dispatch<B: Batch>(batch: B) -> B::Output {
-    #[cfg(all(target_arch = "x86_64", not(miri), not(manylane_counted)))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, manylane_loom, manylane_counted))))]
     if let Some(wide) = Wide::detect() {
         // SAFETY: the features are there: that is what a `Wide` says.
         return unsafe { x86::run(batch, wide) };
@@ -38,10 +38,10 @@ pub struct Wide(());
 pub const LANES: usize = 16;
 
 impl Wide {
-    /// Looks whether it has. Not under `manylane_counted`, which counts each word.
+    /// Looks whether it has. Not under `manylane_counted` and `manylane_loom`, which see each word.
     #[inline]
     pub fn detect() -> Option<Wide> {
-        #[cfg(all(target_arch = "x86_64", not(miri), not(manylane_counted)))]
+        #[cfg(all(target_arch = "x86_64", not(any(miri, manylane_loom, manylane_counted))))]
         if is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
@@ -110,10 +110,10 @@ mod x86 {
     use std::arch::x86_64::{__m512i, _mm512_loadu_si512, _mm512_set1_epi64, _mm512_setzero_si512};
 
     use super::LANES;
-    #[cfg(not(any(miri, manylane_counted)))]
+    #[cfg(not(any(miri, manylane_loom, manylane_counted)))]
     use super::{Batch, Wide};
 
-    #[cfg(not(any(miri, manylane_counted)))]
+    #[cfg(not(any(miri, manylane_loom, manylane_counted)))]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
     pub fn run<B: Batch>(batch: B, wide: Wide) -> B::Output {
         batch.wide(wide)
