@@ -29,12 +29,12 @@ pub mod nexthop;
 pub mod transit;
 pub mod wire;
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 #[macro_use]
 #[path = "../../../tests/messages/mod.rs"]
 mod messages;
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod message_tests;
 
 /// The code of README.md runs as a test.

@@ -78,7 +78,7 @@ impl Arena {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests {
     use super::*;
     use crate::fib::testing::Random;

@@ -72,7 +72,7 @@ fn begin(cut: &mut Vec<Interval>, first: u64, owner: Owner) {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests {
     use super::*;
 

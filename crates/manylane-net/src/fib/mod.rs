@@ -58,7 +58,7 @@ mod rib;
 pub mod v4;
 pub mod v6;
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod testing;
 
 pub(crate) use arena::Arena;
@@ -175,7 +175,7 @@ impl fmt::Display for EditError {
 
 impl std::error::Error for EditError {}
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests {
     use super::*;
 

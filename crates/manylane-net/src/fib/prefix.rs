@@ -282,7 +282,7 @@ fn length(text: &str, max: u8) -> Result<u8, PrefixError> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests {
     use super::*;
 

@@ -105,7 +105,7 @@ impl<B: Bits> FromIterator<((B, u8), NextHopId)> for Rib<B> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests {
     use super::*;
 

@@ -49,7 +49,7 @@ mod check;
 mod op;
 mod run;
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests;
 
 pub use check::FilterError;

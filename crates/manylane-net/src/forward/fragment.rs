@@ -148,7 +148,7 @@ const NO_OPERATION: u8 = 1;
 const COPIED: u8 = 0x80;
 const MORE_FRAGMENTS: u16 = 0x2000;
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests {
     use super::*;
 

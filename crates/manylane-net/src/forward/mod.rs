@@ -55,7 +55,7 @@ mod segment;
 mod send;
 mod slow;
 mod tables;
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests;
 mod verdict;
 mod vlan;

@@ -246,5 +246,5 @@ impl fmt::Display for FarEndError {
 
 impl std::error::Error for FarEndError {}
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests;

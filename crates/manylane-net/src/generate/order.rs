@@ -125,7 +125,7 @@ impl Order {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests {
     use super::Place::{Duplicated, InOrder, Reordered};
     use super::*;

@@ -75,7 +75,7 @@ impl Schedule {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests {
     use proptest::prelude::*;
 

@@ -157,7 +157,7 @@ pub(super) const fn mix(mut word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests {
     use super::*;
 

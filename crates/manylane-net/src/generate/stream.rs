@@ -162,7 +162,7 @@ impl Stream {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests {
     use std::collections::HashSet;
 

@@ -96,7 +96,7 @@ impl RateLimit {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests {
     use proptest::prelude::*;
 

@@ -506,5 +506,5 @@ impl Adjacency<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests;

@@ -386,5 +386,5 @@ impl fmt::Display for State {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests;

@@ -355,5 +355,5 @@ impl Iterator for Take<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests;

@@ -124,5 +124,5 @@ impl fmt::Display for Key {
 #[derive(Debug)]
 pub enum Neighbour {}
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests;

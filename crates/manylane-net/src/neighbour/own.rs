@@ -341,5 +341,5 @@ impl OwnState {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests;

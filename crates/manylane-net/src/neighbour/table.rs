@@ -336,5 +336,5 @@ fn can_be_a_neighbour(addr: IpAddr) -> bool {
     !(addr.is_unspecified() || addr.is_multicast() || addr.is_loopback() || broadcast)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests;

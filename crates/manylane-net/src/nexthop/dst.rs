@@ -404,5 +404,5 @@ fn decode([what, port, neighbour, _]: [u64; WORDS]) -> Facts {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests;

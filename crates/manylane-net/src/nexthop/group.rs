@@ -184,7 +184,7 @@ pub(super) fn bucket(seed: u64, flow_hash: u32) -> usize {
     (word ^ word >> 31) as usize % BUCKETS
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests {
     use proptest::prelude::*;
 

@@ -430,5 +430,5 @@ impl Generation {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests;

@@ -39,7 +39,7 @@ mod rewrite;
 mod route;
 mod segments;
 mod source;
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests;
 
 use flow::to_destination;

@@ -63,7 +63,7 @@ mod policy;
 mod verdict;
 mod writer;
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests;
 
 pub use decide::{Arrival, Egress, Transit, priority_ipv4};

@@ -158,7 +158,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests {
     use super::*;
     use crate::transit::layout::counter;

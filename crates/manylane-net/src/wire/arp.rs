@@ -125,7 +125,7 @@ impl Packet {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests {
     use proptest::prelude::*;
 

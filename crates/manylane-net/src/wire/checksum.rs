@@ -151,7 +151,7 @@ const fn halves(chunk: [u8; 8]) -> u64 {
     reduce(u64::from_ne_bytes(chunk))
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests {
     use proptest::prelude::*;
 

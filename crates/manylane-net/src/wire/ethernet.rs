@@ -313,7 +313,7 @@ impl fmt::Display for MacError {
 
 impl std::error::Error for MacError {}
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests {
     use proptest::prelude::*;
 

@@ -258,5 +258,5 @@ fn fold(product: u64) -> u64 {
     product ^ product.swap_bytes()
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 pub(crate) mod tests;

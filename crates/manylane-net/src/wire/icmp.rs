@@ -186,7 +186,7 @@ pub fn emit(message: &mut [u8], kind: u8, code: u8, word: u32) -> Option<usize> 
     Some(HEADER_LEN)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests {
     use proptest::prelude::*;
 

@@ -306,7 +306,7 @@ pub const fn is_martian_destination(address: Ipv4Addr) -> bool {
     matches!(address.octets()[0], 0 | 127 | 240..) && !address.is_broadcast()
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests {
     use proptest::prelude::*;
 

@@ -332,5 +332,5 @@ fn emit(
     Some(frame_len)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests;

@@ -86,7 +86,7 @@ impl<'a> View<'a> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests {
     use super::*;
 

@@ -25,7 +25,7 @@ mod direct;
 mod packed;
 mod writer;
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests;
 
 pub use direct::{Direct, DirectMut};

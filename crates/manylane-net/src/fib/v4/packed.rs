@@ -22,7 +22,7 @@ use super::direct::{Direct, DirectMut};
 use super::{BLOCKS, DIRECT};
 use crate::fib::arena::Arena;
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests;
 
 /// In `direct`: the other bits are the number of the chunk's first line.

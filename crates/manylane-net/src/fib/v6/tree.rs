@@ -408,7 +408,7 @@ impl Trees {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests {
     use super::*;
     use crate::fib::testing::Random;

@@ -306,5 +306,5 @@ impl OwnAddresses {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests;

@@ -45,7 +45,7 @@ mod key;
 mod table;
 mod translate;
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests;
 
 pub use key::Tuple;

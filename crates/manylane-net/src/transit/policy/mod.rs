@@ -38,7 +38,7 @@ use crate::neighbour::Neighbour;
 use crate::nexthop::{NextHop, NextHops};
 
 mod ranges;
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests;
 mod writer;
 

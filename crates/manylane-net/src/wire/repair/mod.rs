@@ -277,5 +277,5 @@ fn inner(ether_type: u16, start: usize) -> Option<Inner> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manylane_loom)))]
 mod tests;
