@@ -58,7 +58,7 @@ step_prose() {
 # bench/counted.)
 step_clippy() {
     cargo clippy --workspace --all-targets -- -D warnings
-    under_loom cargo clippy -p manylane-sync --tests -- -D warnings
+    under_loom cargo clippy -p manylane-sync -p manylane-net --tests -- -D warnings
     counting cargo clippy -p manylane-sync --all-targets -- -D warnings
 }
 
@@ -87,10 +87,12 @@ step_doc() {
     cargo package --workspace --exclude manylane-bench --no-verify --allow-dirty --quiet
 }
 
-# The protocols of manylane-sync in every interleaving (crates/manylane-sync/tests/loom.rs). One thread is the fastest: each
-# execution maps and unmaps stacks, for which threads of one process wait for each other.
+# The protocols of manylane-sync (crates/manylane-sync/tests/loom.rs) and the flow table of manylane-net (src/transit/flows/
+# explored.rs) in every interleaving. One thread is the fastest: each execution maps and unmaps stacks, for which threads of
+# one process wait for each other.
 step_loom() {
     under_loom cargo test -p manylane-sync --release --test loom -- --test-threads=1
+    under_loom cargo test -p manylane-net --release --lib -- --test-threads=1
 }
 
 # Atomics that count find writes to shared lines (I5) in tests that have such writes, and in none of the forwarder's.

@@ -67,8 +67,7 @@ mod chosen {
 pub use chosen::*;
 
 /// The standard library's atomics, also under loom: for words whose size and place are given, such
-/// as a table in mapped memory or a ring shared with the kernel. (Those that count have the same size
-/// and place.)
+/// as a ring shared with the kernel. (Those that count have the same size and place.)
 ///
 /// Loom cannot see these. Each user names the loom test of the same protocol.
 pub mod foreign {

@@ -40,11 +40,17 @@
 //! An entry is written while no place of the index leads to it, and used again after a grace period. A reader that follows
 //! an older place compares the whole key, and finds that of another connection or its own. The generation is the switch: a
 //! packet follows an entry whose generation is the control word's. To raise that one word stops all flows at once.
+//!
+//! Loom explores the writer beside a program in `explored.rs`, with mutants of both.
 
 mod key;
 mod table;
 mod translate;
 
+#[cfg(all(test, manylane_loom))]
+mod explored;
+#[cfg(test)]
+mod test_connections;
 #[cfg(all(test, not(manylane_loom)))]
 mod tests;
 

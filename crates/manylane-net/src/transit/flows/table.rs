@@ -163,6 +163,7 @@ impl FlowsMut {
             words[entry::STATE] = if is_translated { entry::TRANSLATED << 48 } else { 0 };
             for (at, word) in (first..).zip(words) {
                 // Relaxed: invariant 2. A reader that finds the entry has loaded a place that `publish` wrote below.
+                // Explored by `a_program_follows_a_connection_whole_or_not_at_all`, as are the places and grace periods.
                 self.entries.store(at, word);
             }
             for (at, word) in (number as usize * 8 + direction * 4..).zip(key.addresses) {
@@ -173,6 +174,8 @@ impl FlowsMut {
             [(original, hashes[0]), (reply, hashes[1])].into_iter().enumerate()
         {
             let word = u64::from(number * 2 + direction as u32 + 1);
+            // Release: pairs with the Acquire load of a place in `FlowsReader::find`, and with the address that a program
+            // computes from the place. Both see the words above.
             self.index.publish(place, u64::from(tag(hash)) << 32 | word);
         }
         Ok(FlowNumber(number))
@@ -190,6 +193,8 @@ impl FlowsMut {
         let at = (number as usize * 2 + direction as usize) * ENTRY_WORDS + entry::STATE;
         let flags = self.entries.load(at) & (0xffff << 48);
         let ports = u64::from(ingress) << 32 | u64::from(egress) << 40;
+        // Release: pairs with the Acquire load in `FlowsReader::state`. A reader that follows the approval sees what the
+        // approval rests on. Explored by `no_program_follows_what_was_approved_before_the_generation_was_raised`.
         self.entries.publish(at, flags | ports | u64::from(generation));
     }
 

@@ -4,37 +4,13 @@ use std::net::IpAddr;
 use manylane_sync::rcu::Domain;
 use manylane_sync::words::WordsMut;
 
+use super::test_connections::{masqueraded, tuple};
 use super::*;
 use crate::wire::checksum::Sum;
 use crate::wire::{ip, protocol};
 
 fn table(flows: usize, domain: &Domain) -> FlowsMut {
     FlowsMut::new(words(flows).map(WordsMut::zeroed), domain.clone(), 0x5eed)
-}
-
-fn tuple(is_ipv6: bool, host: u32, port: u16) -> Tuple {
-    let address = |net: u8| match is_ipv6 {
-        false => IpAddr::from((u32::from(net) << 24 | host).to_be_bytes()),
-        true => IpAddr::V6(std::net::Ipv6Addr::from_bits(
-            (0x2001_0db8_0000_0000_0000_0000_0000_0000u128)
-                + (u128::from(net) << 64)
-                + u128::from(host),
-        )),
-    };
-    Tuple {
-        source: address(10),
-        destination: address(20),
-        source_port: port,
-        destination_port: 443,
-        protocol: protocol::TCP,
-    }
-}
-
-/// A connection whose source is translated.
-fn masqueraded(is_ipv6: bool, host: u32, port: u16) -> NewFlow {
-    let original = tuple(is_ipv6, host, port);
-    let reply = Tuple { destination: tuple(is_ipv6, 0xffff, 0).source, ..original.inverted() };
-    NewFlow { original, reply }
 }
 
 #[test]
