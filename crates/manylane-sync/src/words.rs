@@ -179,7 +179,9 @@ impl<W: Word> WordsMut<W> {
     ///
     /// Under loom, whose atomics do not fit a mapping.
     pub unsafe fn from_mapping(base: NonNull<W>, len: usize, owner: Owner) -> WordsMut<W> {
-        assert!(!cfg!(manylane_loom), "loom's atomics do not fit a mapping");
+        if cfg!(manylane_loom) {
+            panic!("loom's atomics do not fit a mapping");
+        }
         // An atomic has the size and bit validity of its word; the alignment is debt 1.
         WordsMut(Words { base: base.cast(), len, owner, width: PhantomData })
     }
