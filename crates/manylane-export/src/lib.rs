@@ -2,7 +2,8 @@
 //!
 //! | Room           | Holds                                                                                    |
 //! |----------------|------------------------------------------------------------------------------------------|
-//! | `collector.rs` | [`Collector`]: an address, a socket that never waits, and counts of what it did not take   |
+//! | `collector/`   | [`Collector`]: an address, a socket that never waits, and counts of what was lost         |
+//! | `ipfix/`       | [`Exporter`](ipfix::Exporter): records of flows and of translations (RFC 7011, RFC 8158) |
 //!
 //! A collector knows nothing of what messages mean.
 
@@ -15,5 +16,6 @@
 mod messages;
 
 pub mod collector;
+pub mod ipfix;
 
 pub use collector::{Collector, CollectorAddress, CollectorStatus, Destination, Transport};

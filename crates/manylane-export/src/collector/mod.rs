@@ -88,6 +88,10 @@ pub struct CollectorStatus {
     pub lost: u64,
     /// Records in them.
     pub lost_records: u64,
+    /// Packets that these records tell of.
+    pub lost_packets: u64,
+    /// Bytes of these packets.
+    pub lost_octets: u64,
     /// Messages that met no listener, as far as the kernel has reported that (UDP).
     pub refused: u64,
     /// TCP connections that have been opened.
@@ -110,6 +114,25 @@ impl Watch {
     /// How the collector does.
     pub fn status(&self) -> CollectorStatus {
         lock(&self.status).clone()
+    }
+}
+
+/// What is in a message, for the counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Records.
+    pub records: u64,
+    /// Packets that they tell of, if they tell of each packet once.
+    pub packets: u64,
+    /// Bytes of these packets.
+    pub octets: u64,
+}
+
+impl std::ops::AddAssign for Load {
+    fn add_assign(&mut self, other: Load) {
+        self.records += other.records;
+        self.packets += other.packets;
+        self.octets += other.octets;
     }
 }
 
@@ -170,7 +193,7 @@ impl Collector {
     }
 
     /// Opens the TCP connection, and sends what waits for it. To be called about once a second, and before a message is
-    /// made whose content depends on the session.
+    /// made whose content depends on the session. Does nothing by UDP.
     pub fn tend(&mut self, now: Instant) {
         let Link::Tcp(stream) = &mut self.link else { return };
         let mut status = lock(&self.status);
@@ -179,18 +202,31 @@ impl Collector {
         }
     }
 
-    /// Sends a message, or counts it as lost. Never waits.
+    /// Whether there is a way to send: always by UDP, with a connection by TCP.
+    pub fn is_ready(&self) -> bool {
+        match &self.link {
+            Link::Udp(_) => true,
+            Link::Tcp(stream) => stream.is_connected(),
+        }
+    }
+
+    /// Sends a message, or counts it as lost. Never waits, and opens no connection: [`tend`](Collector::tend) does.
     pub fn send(&mut self, message: Message<'_>, now: Instant) -> Outcome {
-        self.tend(now);
+        let Message { bytes, records } = message;
+        self.send_load(bytes, Load { records, ..Load::default() }, now)
+    }
+
+    /// As [`send`](Collector::send), for records that tell of each packet once.
+    pub fn send_load(&mut self, bytes: &[u8], load: Load, now: Instant) -> Outcome {
         let mut status = lock(&self.status);
         let socket = match &mut self.link {
-            Link::Tcp(stream) => return stream.send(message, now, &mut status),
+            Link::Tcp(stream) => return stream.send(bytes, load, now, &mut status),
             Link::Udp(socket) => socket,
         };
-        match send_datagram(socket, self.destination.socket_address(), message.bytes) {
+        match send_datagram(socket, self.destination.socket_address(), bytes) {
             Ok(()) => {
                 (status.state, status.trouble) = (State::Sending, None);
-                status.count_sent(message.bytes.len(), message.records);
+                status.count_sent(bytes.len(), load);
                 Outcome::Sent
             }
             Err(error) => {
@@ -204,15 +240,15 @@ impl Collector {
                 if error.kind() != ErrorKind::WouldBlock {
                     *socket = None;
                 }
-                status.count_lost(message.records);
+                status.count_lost(load);
                 Outcome::Lost
             }
         }
     }
 
     /// Counts a message as lost that was [refused](Outcome::Refused) and is not sent again.
-    pub fn give_up(&mut self, records: u64) {
-        lock(&self.status).count_lost(records);
+    pub fn give_up(&mut self, load: Load) {
+        lock(&self.status).count_lost(load);
     }
 
     /// Waits until a TCP connection has taken the backlog, or until then.
@@ -224,15 +260,17 @@ impl Collector {
 }
 
 impl CollectorStatus {
-    fn count_sent(&mut self, bytes: usize, records: u64) {
+    fn count_sent(&mut self, bytes: usize, load: Load) {
         self.sent += 1;
         self.sent_bytes += bytes as u64;
-        self.sent_records += records;
+        self.sent_records += load.records;
     }
 
-    fn count_lost(&mut self, records: u64) {
+    fn count_lost(&mut self, load: Load) {
         self.lost += 1;
-        self.lost_records += records;
+        self.lost_records += load.records;
+        self.lost_packets += load.packets;
+        self.lost_octets += load.octets;
     }
 }
 

@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{CollectorStatus, Message, Outcome, State};
+use super::{CollectorStatus, Load, Outcome, State};
 
 /// A connection, or the wish for one.
 #[derive(Debug)]
 pub(super) struct Stream {
     to: SocketAddr,
     stage: Stage,
-    /// Messages that the kernel has not taken whole, and their records.
-    backlog: VecDeque<(Vec<u8>, u64)>,
+    /// Messages that the kernel has not taken whole.
+    backlog: VecDeque<(Vec<u8>, Load)>,
     /// Their bytes.
     backlog_bytes: usize,
     /// Bytes of the first that the kernel has taken.
@@ -94,19 +94,23 @@ impl Stream {
         }
     }
 
+    /// Whether a connection is open.
+    pub fn is_connected(&self) -> bool {
+        matches!(self.stage, Stage::Connected(_))
+    }
+
     pub fn send(
         &mut self,
-        message: Message<'_>,
+        bytes: &[u8],
+        load: Load,
         now: Instant,
         status: &mut CollectorStatus,
     ) -> Outcome {
-        let Message { bytes, records } = message;
-        let is_connected = matches!(self.stage, Stage::Connected(_));
-        if !is_connected || self.backlog_bytes + bytes.len() > BACKLOG_MAX {
-            status.count_lost(records);
+        if !self.is_connected() || self.backlog_bytes + bytes.len() > BACKLOG_MAX {
+            status.count_lost(load);
             return Outcome::Lost;
         }
-        self.backlog.push_back((bytes.to_vec(), records));
+        self.backlog.push_back((bytes.to_vec(), load));
         self.backlog_bytes += bytes.len();
         match self.flush(status) {
             Ok(()) => Outcome::Sent,
@@ -140,8 +144,8 @@ impl Stream {
                 self.fail(&error, until, status);
             }
         }
-        for (_, records) in self.backlog.drain(..) {
-            status.count_lost(records);
+        for (_, load) in self.backlog.drain(..) {
+            status.count_lost(load);
         }
         self.stage = Stage::Waiting(None);
     }
@@ -153,7 +157,7 @@ impl Stream {
         if self.written == 0 && has_ended(stream)? {
             return Err(io::Error::other("the collector has closed the connection"));
         }
-        while let Some((message, records)) = self.backlog.front() {
+        while let Some((message, load)) = self.backlog.front() {
             match stream.write(&message[self.written..]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(count) => self.written += count,
@@ -162,7 +166,7 @@ impl Stream {
                 Err(error) => return Err(error),
             }
             if self.written == message.len() {
-                status.count_sent(message.len(), *records);
+                status.count_sent(message.len(), *load);
                 self.backlog_bytes -= message.len();
                 self.written = 0;
                 self.backlog.pop_front();
@@ -173,8 +177,8 @@ impl Stream {
 
     /// The connection is none: what waits for it is lost, and the next one is opened later.
     fn fail(&mut self, error: &io::Error, now: Instant, status: &mut CollectorStatus) {
-        for (_, records) in self.backlog.drain(..) {
-            status.count_lost(records);
+        for (_, load) in self.backlog.drain(..) {
+            status.count_lost(load);
         }
         (self.backlog_bytes, self.written) = (0, 0);
         self.stage = Stage::Waiting(Some(now + self.patience));

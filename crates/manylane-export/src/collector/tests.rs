@@ -100,9 +100,10 @@ fn a_host_without_a_listener_is_noticed_and_so_is_its_return() {
     assert_eq!(to.send(message(b"2"), now), Outcome::Refused);
     assert_eq!((to.session(), to.status().state), (1, State::Unreachable));
     assert!(to.status().trouble.is_some());
-    to.give_up(3);
+    to.give_up(Load { records: 3, packets: 9, octets: 900 });
     let status = to.status();
     assert_eq!((status.sent, status.refused, status.lost, status.lost_records), (1, 1, 1, 3));
+    assert_eq!((status.lost_packets, status.lost_octets), (9, 900));
     let socket = UdpSocket::bind(address).expect("a socket");
     assert_eq!(to.send(message(b"3"), now), Outcome::Sent);
     let mut received = [0; 16];

@@ -1,0 +1,298 @@
+//! Templates: which information elements a record has (RFC 7012), each with what writes it. So a template and its records
+//! cannot differ.
+//!
+//! | Template | Records                                         | Bytes |
+//! |----------|-------------------------------------------------|-------|
+//! | 256, 257 | flows of IPv4: as they are, translated          | 54, 66 |
+//! | 258, 259 | flows of IPv6: as they are, translated          | 78, 114 |
+//! | 260, 261 | translations of IPv4, of IPv6                   | 34, 82 |
+//! | 262      | what has been exported (RFC 7011, section 4.1)  | 28    |
+//! | 263      | what has not been sent (RFC 7011, section 4.3)  | 28    |
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::record::{Ends, Exported, FlowRecord, NatChange, NatEvent, NotSent};
+
+/// A record's elements, in order.
+pub(super) struct Template<T: 'static> {
+    /// 256 or more.
+    pub id: u16,
+    /// How many elements at the front say what the others are about; 0 for all but options.
+    pub scopes: u16,
+    /// The elements.
+    pub fields: &'static [Field<T>],
+}
+
+/// An element of a record.
+pub(super) struct Field<T: 'static> {
+    /// IANA's number.
+    pub element: u16,
+    /// Bytes.
+    pub length: u16,
+    /// Appends that many bytes.
+    pub write: fn(&T, &mut Vec<u8>),
+}
+
+impl<T> Template<T> {
+    /// Bytes of a record.
+    pub fn record_bytes(&self) -> usize {
+        self.fields.iter().map(|field| usize::from(field.length)).sum()
+    }
+
+    /// The template itself, as a set has it (RFC 7011, sections 3.4.1 and 3.4.2.2).
+    pub fn write(&self, to: &mut Vec<u8>) {
+        to.extend(self.id.to_be_bytes());
+        to.extend((self.fields.len() as u16).to_be_bytes());
+        if self.scopes > 0 {
+            to.extend(self.scopes.to_be_bytes());
+        }
+        for field in self.fields {
+            to.extend(field.element.to_be_bytes());
+            to.extend(field.length.to_be_bytes());
+        }
+    }
+
+    /// A record.
+    pub fn write_record(&self, record: &T, to: &mut Vec<u8>) {
+        for field in self.fields {
+            (field.write)(record, to);
+        }
+    }
+}
+
+/// The template of a flow record.
+pub(super) fn of_flow(record: &FlowRecord) -> &'static Template<FlowRecord> {
+    let is_translated = record.received != record.sent;
+    match (record.received.source.is_ipv4(), is_translated) {
+        (true, false) => &FLOW_V4,
+        (true, true) => &FLOW_V4_TRANSLATED,
+        (false, false) => &FLOW_V6,
+        (false, true) => &FLOW_V6_TRANSLATED,
+    }
+}
+
+/// The template of a translation's record.
+pub(super) fn of_event(event: &NatEvent) -> &'static Template<NatEvent> {
+    if event.received.source.is_ipv4() { &NAT_V4 } else { &NAT_V6 }
+}
+
+/// All templates, then all templates of options.
+pub(super) fn write_all(templates: &mut Vec<u8>, options: &mut Vec<u8>) {
+    for template in [&FLOW_V4, &FLOW_V4_TRANSLATED, &FLOW_V6, &FLOW_V6_TRANSLATED] {
+        template.write(templates);
+    }
+    for template in [&NAT_V4, &NAT_V6] {
+        template.write(templates);
+    }
+    EXPORTED.write(options);
+    NOT_SENT.write(options);
+}
+
+pub(super) static FLOW_V4: Template<FlowRecord> = Template {
+    id: 256,
+    scopes: 0,
+    fields: &[
+        field(8, 4, |one, to| v4(one.received.source, to)),
+        field(12, 4, |one, to| v4(one.received.destination, to)),
+        SOURCE_PORT,
+        DESTINATION_PORT,
+        PROTOCOL,
+        INGRESS,
+        EGRESS,
+        PACKETS,
+        OCTETS,
+        START,
+        END,
+        REASON,
+    ],
+};
+
+pub(super) static FLOW_V4_TRANSLATED: Template<FlowRecord> = Template {
+    id: 257,
+    scopes: 0,
+    fields: &[
+        field(8, 4, |one, to| v4(one.received.source, to)),
+        field(12, 4, |one, to| v4(one.received.destination, to)),
+        SOURCE_PORT,
+        DESTINATION_PORT,
+        PROTOCOL,
+        INGRESS,
+        EGRESS,
+        PACKETS,
+        OCTETS,
+        START,
+        END,
+        REASON,
+        // postNATSourceIPv4Address and its like.
+        field(225, 4, |one, to| v4(one.sent.source, to)),
+        field(226, 4, |one, to| v4(one.sent.destination, to)),
+        NEW_SOURCE_PORT,
+        NEW_DESTINATION_PORT,
+    ],
+};
+
+pub(super) static FLOW_V6: Template<FlowRecord> = Template {
+    id: 258,
+    scopes: 0,
+    fields: &[
+        field(27, 16, |one, to| v6(one.received.source, to)),
+        field(28, 16, |one, to| v6(one.received.destination, to)),
+        SOURCE_PORT,
+        DESTINATION_PORT,
+        PROTOCOL,
+        INGRESS,
+        EGRESS,
+        PACKETS,
+        OCTETS,
+        START,
+        END,
+        REASON,
+    ],
+};
+
+pub(super) static FLOW_V6_TRANSLATED: Template<FlowRecord> = Template {
+    id: 259,
+    scopes: 0,
+    fields: &[
+        field(27, 16, |one, to| v6(one.received.source, to)),
+        field(28, 16, |one, to| v6(one.received.destination, to)),
+        SOURCE_PORT,
+        DESTINATION_PORT,
+        PROTOCOL,
+        INGRESS,
+        EGRESS,
+        PACKETS,
+        OCTETS,
+        START,
+        END,
+        REASON,
+        // postNATSourceIPv6Address and its like.
+        field(281, 16, |one, to| v6(one.sent.source, to)),
+        field(282, 16, |one, to| v6(one.sent.destination, to)),
+        NEW_SOURCE_PORT,
+        NEW_DESTINATION_PORT,
+    ],
+};
+
+/// RFC 8158, section 5.2, "NAT44 Session Create or Delete".
+pub(super) static NAT_V4: Template<NatEvent> = Template {
+    id: 260,
+    scopes: 0,
+    fields: &[
+        EVENT_TIME,
+        EVENT,
+        EVENT_PROTOCOL,
+        field(8, 4, |one, to| v4(one.received.source, to)),
+        field(225, 4, |one, to| v4(one.sent.source, to)),
+        field(7, 2, |one, to| port(one.received.source, to)),
+        field(227, 2, |one, to| port(one.sent.source, to)),
+        field(12, 4, |one, to| v4(one.received.destination, to)),
+        field(226, 4, |one, to| v4(one.sent.destination, to)),
+        field(11, 2, |one, to| port(one.received.destination, to)),
+        field(228, 2, |one, to| port(one.sent.destination, to)),
+    ],
+};
+
+/// The same of IPv6, which RFC 8158 does not have.
+pub(super) static NAT_V6: Template<NatEvent> = Template {
+    id: 261,
+    scopes: 0,
+    fields: &[
+        EVENT_TIME,
+        EVENT,
+        EVENT_PROTOCOL,
+        field(27, 16, |one, to| v6(one.received.source, to)),
+        field(281, 16, |one, to| v6(one.sent.source, to)),
+        field(7, 2, |one, to| port(one.received.source, to)),
+        field(227, 2, |one, to| port(one.sent.source, to)),
+        field(28, 16, |one, to| v6(one.received.destination, to)),
+        field(282, 16, |one, to| v6(one.sent.destination, to)),
+        field(11, 2, |one, to| port(one.received.destination, to)),
+        field(228, 2, |one, to| port(one.sent.destination, to)),
+    ],
+};
+
+pub(super) static EXPORTED: Template<Exported> = Template {
+    id: 262,
+    scopes: 1,
+    fields: &[
+        // observationDomainId; exportedMessageTotalCount and its like.
+        field(149, 4, |one, to| to.extend(one.domain.to_be_bytes())),
+        field(41, 8, |one, to| to.extend(one.messages.to_be_bytes())),
+        field(42, 8, |one, to| to.extend(one.flow_records.to_be_bytes())),
+        field(40, 8, |one, to| to.extend(one.octets.to_be_bytes())),
+    ],
+};
+
+pub(super) static NOT_SENT: Template<NotSent> = Template {
+    id: 263,
+    scopes: 1,
+    fields: &[
+        // exportingProcessId; notSentFlowTotalCount and its like.
+        field(144, 4, |one, to| to.extend(one.process.to_be_bytes())),
+        field(165, 8, |one, to| to.extend(one.flows.to_be_bytes())),
+        field(166, 8, |one, to| to.extend(one.packets.to_be_bytes())),
+        field(167, 8, |one, to| to.extend(one.octets.to_be_bytes())),
+    ],
+};
+
+// sourceTransportPort, destinationTransportPort, protocolIdentifier.
+const SOURCE_PORT: Field<FlowRecord> = field(7, 2, |one, to| port(one.received.source, to));
+const DESTINATION_PORT: Field<FlowRecord> =
+    field(11, 2, |one, to| port(one.received.destination, to));
+const PROTOCOL: Field<FlowRecord> = field(4, 1, |one, to| to.push(one.protocol));
+// ingressInterface, egressInterface.
+const INGRESS: Field<FlowRecord> =
+    field(10, 4, |one, to| to.extend(one.interfaces[0].to_be_bytes()));
+const EGRESS: Field<FlowRecord> =
+    field(14, 4, |one, to| to.extend(one.interfaces[1].to_be_bytes()));
+// packetDeltaCount, octetDeltaCount.
+const PACKETS: Field<FlowRecord> = field(2, 8, |one, to| to.extend(one.packets.to_be_bytes()));
+const OCTETS: Field<FlowRecord> = field(1, 8, |one, to| to.extend(one.octets.to_be_bytes()));
+// flowStartMilliseconds, flowEndMilliseconds, flowEndReason.
+const START: Field<FlowRecord> = field(152, 8, |one, to| to.extend(one.start_ms.to_be_bytes()));
+const END: Field<FlowRecord> = field(153, 8, |one, to| to.extend(one.end_ms.to_be_bytes()));
+const REASON: Field<FlowRecord> = field(136, 1, |one, to| to.push(one.reason as u8));
+// postNAPTSourceTransportPort, postNAPTDestinationTransportPort.
+const NEW_SOURCE_PORT: Field<FlowRecord> = field(227, 2, |one, to| port(one.sent.source, to));
+const NEW_DESTINATION_PORT: Field<FlowRecord> =
+    field(228, 2, |one, to| port(one.sent.destination, to));
+// observationTimeMilliseconds, natEvent, protocolIdentifier.
+const EVENT_TIME: Field<NatEvent> = field(323, 8, |one, to| to.extend(one.time_ms.to_be_bytes()));
+const EVENT: Field<NatEvent> = field(230, 1, |one, to| to.push(event(one)));
+const EVENT_PROTOCOL: Field<NatEvent> = field(4, 1, |one, to| to.push(one.protocol));
+
+const fn field<T>(element: u16, length: u16, write: fn(&T, &mut Vec<u8>)) -> Field<T> {
+    Field { element, length, write }
+}
+
+/// IANA's "NAT Event Type". It has a session of NAT44, and none of IPv6 to IPv6: the older events say no family.
+fn event(NatEvent { received: Ends { source, .. }, change, .. }: &NatEvent) -> u8 {
+    match (source.is_ipv4(), change) {
+        (true, NatChange::Created) => 4,
+        (true, NatChange::Deleted) => 5,
+        (false, NatChange::Created) => 1,
+        (false, NatChange::Deleted) => 2,
+    }
+}
+
+/// An address of the other family is none.
+fn v4(address: SocketAddr, to: &mut Vec<u8>) {
+    let octets = match address {
+        SocketAddr::V4(address) => *address.ip(),
+        SocketAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+    };
+    to.extend(octets.octets());
+}
+
+fn v6(address: SocketAddr, to: &mut Vec<u8>) {
+    let octets = match address {
+        SocketAddr::V6(address) => *address.ip(),
+        SocketAddr::V4(_) => Ipv6Addr::UNSPECIFIED,
+    };
+    to.extend(octets.octets());
+}
+
+fn port(address: SocketAddr, to: &mut Vec<u8>) {
+    to.extend(address.port().to_be_bytes());
+}
