@@ -8,6 +8,7 @@
 //! | [`gate`]        | which interfaces the kernel would only route by                                  | `mirror`, `programs`    |
 //! | [`firewall`]    | what the rules of the kernel would do to packets of established connections      | nothing                 |
 //! | `lane`          | connections that may be forwarded: found, approved, renewed, let go              | `firewall`, `programs`, `questions` |
+//! | `nat_log`       | translations that begin and end, for collectors                                  | nothing                 |
 //! | `questions`     | questions to a thread                                                            | nothing                 |
 //! | [`accelerator`] | the threads, the lease, the tiers, the ledger, workers on AF_XDP                 | all above               |
 //!
@@ -25,6 +26,7 @@ pub mod firewall;
 pub mod gate;
 mod lane;
 pub mod mirror;
+mod nat_log;
 #[allow(
     unsafe_code,
     reason = "system calls that take addresses, and memory shared with the kernel"

@@ -19,6 +19,7 @@
 //! | `sockets.rs` | the worker tier: whose sockets are wanted, being opened, open                            |
 //! | `tables.rs` | reading all of the kernel's tables, without letting go of lease and gate meanwhile        |
 //! | `published.rs`  | what the API shows, from what the mirror thread leaves for it and the programs count      |
+//! | `export.rs` | collectors: the exporter's thread, and that of the log of translations                    |
 //! | `ledger.rs` | counters as sums that have to add up                                                      |
 //! | `flows.rs`  | which flows pass, by a sample                                                             |
 //! | `tracked.rs` | connections that are forwarded one by one: pages of the table, its comparison with conntrack |
@@ -42,6 +43,7 @@
 
 mod checksums;
 mod error;
+mod export;
 mod flows;
 mod guard;
 mod lease;
@@ -80,6 +82,7 @@ use manylane_io::interface_lock::InterfaceLocks;
 use manylane_sync::doorbell::Wake;
 
 pub use error::AccelerateError;
+pub use export::{IPFIX_ACTIVE, IPFIX_INACTIVE, IpfixOptions};
 pub use lease::{Lease, Tables};
 pub use lock::LockError;
 
@@ -105,6 +108,8 @@ pub struct Options {
     pub flows: usize,
     /// Whether a rule that counts packets of a connection keeps it in the kernel, since its counters would stand still.
     pub exact_counters: bool,
+    /// Where flow records go; only with room for connections.
+    pub ipfix: IpfixOptions,
     /// The tier that forwards.
     pub tier: TierChoice,
     /// The tiers of single interfaces, in place of `tier`.
@@ -137,6 +142,7 @@ impl Default for Options {
             bypass: Bypass::default(),
             flows: FLOWS,
             exact_counters: false,
+            ipfix: IpfixOptions::default(),
             tier: TierChoice::Auto,
             port_tiers: BTreeMap::new(),
             lease: LEASE,

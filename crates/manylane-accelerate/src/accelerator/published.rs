@@ -12,6 +12,7 @@ use manylane_net::wire::ethernet::Mac;
 use manylane_sync::rcu::Reader;
 use manylane_sync::words::Words;
 
+use super::export::ExportView;
 use super::flows::{Sampler, flows};
 use super::lease::{Lease, Tables, now};
 use super::ledger::{self, Counted, Lost};
@@ -24,9 +25,9 @@ use super::{Options, TierChoice, worker_options};
 use crate::questions::Questions;
 use manylane_api::accelerate::{
     Accelerated, AcceleratedFlows, AcceleratedLedger, AcceleratedPort, AcceleratorConfig,
-    AcceleratorStatus, AskError, LaneStatus, LeaseStatus, MirrorStatus, MirroredNeighbour,
-    PassedStatus, ReasonStatus, TrackedFlows, TrackedFlowsDiff, TrackedFlowsRequest, Why,
-    WhyQuestion,
+    AcceleratorStatus, AskError, ExportStatus, LaneStatus, LeaseStatus, MirrorStatus,
+    MirroredNeighbour, PassedStatus, ReasonStatus, TrackedFlows, TrackedFlowsDiff,
+    TrackedFlowsRequest, Why, WhyQuestion,
 };
 use manylane_api::{ApiError, RouteStatus, Setting, SettingValue};
 
@@ -48,6 +49,8 @@ pub(super) struct Published {
     readers: Mutex<(Reader, Transit)>,
     /// For the API's connections.
     tracked: Tracked,
+    /// Collectors, if there are any.
+    export: Option<ExportView>,
     pub questions: Questions<Thread>,
 }
 
@@ -99,6 +102,7 @@ impl Published {
         mut netlink: Netlink,
         (mut reader, transit): (Reader, Transit),
         (questions, tracked): (Questions<Thread>, Tracked),
+        export: Option<ExportView>,
     ) -> Result<Published, manylane_io::netlink::NetlinkError> {
         let before = netlink.statistics()?;
         reader.offline();
@@ -116,6 +120,7 @@ impl Published {
             waits: Mutex::new(Waits::new(heartbeat)),
             readers: Mutex::new((reader, transit)),
             tracked,
+            export,
             questions,
         })
     }
@@ -408,6 +413,10 @@ impl Accelerated for Published {
 
     fn tracked_flows_diff(&self) -> Result<TrackedFlowsDiff, AskError> {
         self.tracked.diff()
+    }
+
+    fn export(&self) -> ExportStatus {
+        self.export.as_ref().map(ExportView::status).unwrap_or_default()
     }
 
     fn why(&self, question: &WhyQuestion) -> Result<Why, AskError> {

@@ -53,6 +53,7 @@ use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::{Event, Watch};
 use manylane_io::poll::poll;
 
+use super::export::Export;
 use super::guard::Guard;
 use super::lease::{Lease, in_ticks, now};
 use super::log::Log;
@@ -74,6 +75,9 @@ pub(super) struct Thread {
     tiers: Tiers,
     /// What forwards connections one by one, where that is wanted.
     lane: Option<Lane>,
+    /// Collectors, where flows are exported: behind the lane, which has last records.
+    #[expect(dead_code, reason = "its threads end with it")]
+    export: Option<Export>,
     /// The terms that programs and lane have now.
     in_force: InForce,
     fast: IngressProgram,

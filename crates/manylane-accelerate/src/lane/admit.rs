@@ -159,6 +159,7 @@ impl LaneThread {
             }
         };
         self.remember(number, connection, is_announced);
+        self.export_begin(number, approvals.map(|(ports, _)| ports));
         if is_marked {
             self.records.marks.insert(number.0, connection.mark);
         }

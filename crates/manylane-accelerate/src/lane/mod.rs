@@ -22,6 +22,7 @@
 //! | `watch.rs`      | what conntrack says later: ends, marks, and what it no longer has              |
 //! | `sweep.rs`      | all entries, each second: used, renewed, closing, idle                         |
 //! | `record.rs`     | what is remembered of an entry beside the table                                |
+//! | `export.rs`     | flow records for collectors (IPFIX): what each entry has forwarded             |
 //! | `listed.rs`     | the table, and the thread's state, as others see them                          |
 //! | `explained.rs`  | what becomes of a packet whose connection decides                              |
 //! | `compared.rs`   | entries that differ from conntrack                                             |
@@ -39,6 +40,7 @@ mod approve;
 mod compared;
 mod connection;
 mod explained;
+mod export;
 mod listed;
 mod record;
 mod refusal;
@@ -67,6 +69,7 @@ use crate::questions::{Questions, Who, question_queue};
 
 pub(crate) use compared::{Compared, difference};
 pub(crate) use explained::Asked;
+pub(crate) use export::ExportTerms;
 pub(crate) use listed::{Filter, PortNames};
 pub(crate) use terms::{LanePort, LaneTerms};
 pub(crate) use thread::LaneThread;
@@ -89,6 +92,8 @@ pub(crate) struct Parts {
     pub stale_limit: Duration,
     /// The kernel's ticks, by which programs note when an entry was used.
     pub ticks: Ticks,
+    /// Where flow records go, if a collector is configured.
+    pub export: Option<ExportTerms>,
     /// Rung when something waits for programs.
     pub reclaim: Arc<EventFd>,
     /// Rung when the lane wants something of the mirror's thread.

@@ -37,6 +37,7 @@ impl LaneThread {
             self.sweep_one(number, &mut work);
         }
         self.reader.offline();
+        self.export_sweep(from, to);
         self.renew(&work.renew);
         self.relax(&work.relax);
     }

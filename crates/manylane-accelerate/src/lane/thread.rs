@@ -24,6 +24,7 @@ use manylane_sync::doorbell::Wake as _;
 use manylane_sync::rcu::Reader;
 
 use super::approve::Rules;
+use super::export::Exports;
 use super::record::Records;
 use super::refusal::{Counts, Removal};
 use super::watch::Kernel;
@@ -66,8 +67,10 @@ pub(crate) struct LaneThread {
     pub(super) trouble: Option<String>,
     pub(super) wanted: Arc<Mutex<Wanted>>,
     pub(super) mirror: Arc<EventFd>,
-    reclaim: Arc<EventFd>,
-    doorbell: Arc<EventFd>,
+    /// What has been exported, where a collector is configured.
+    pub(super) exports: Option<Exports>,
+    pub(super) reclaim: Arc<EventFd>,
+    pub(super) doorbell: Arc<EventFd>,
     questions: QuestionQueue<LaneThread>,
     started: Instant,
     next_tick: Instant,
@@ -81,9 +84,12 @@ impl LaneThread {
         questions: QuestionQueue<LaneThread>,
         wanted: Arc<Mutex<Wanted>>,
     ) -> LaneThread {
-        let Parts { flows, candidates, counters, transit, mut reader, options, .. } = parts;
-        let Parts { stale_limit, ticks, reclaim, mirror, .. } = parts;
+        let Parts { mut flows, candidates, counters, transit, mut reader, options, .. } = parts;
+        let Parts { stale_limit, ticks, export, reclaim, mirror, .. } = parts;
         reader.offline();
+        if export.is_some() {
+            flows.keep_ends();
+        }
         LaneThread {
             flows,
             records: Records::default(),
@@ -107,6 +113,7 @@ impl LaneThread {
             trouble: None,
             wanted,
             mirror,
+            exports: export.map(Exports::new),
             reclaim,
             doorbell,
             questions,
@@ -124,7 +131,7 @@ impl LaneThread {
                 job(&mut self);
             }
             if self.ends {
-                return;
+                return self.export_all();
             }
             self.open_conntrack();
             let looked = Instant::now();
@@ -154,6 +161,7 @@ impl LaneThread {
                 if self.flows.reclaim() > 0 {
                     self.reclaim.wake();
                 }
+                self.export_ended();
             }
             self.sleep(has_more);
         }
@@ -171,7 +179,8 @@ impl LaneThread {
         if has_more || is_reviewing || is_asking {
             return;
         }
-        let is_idle = !self.terms.is_needed() && self.flows.is_empty();
+        let is_done = self.exports.as_ref().is_none_or(Exports::is_done);
+        let is_idle = !self.terms.is_needed() && self.flows.is_empty() && is_done;
         let now = Instant::now();
         let mut until = self.next_tick.saturating_duration_since(now);
         let mut fds: Vec<BorrowedFd<'_>> = vec![self.doorbell.as_fd()];
@@ -208,6 +217,7 @@ impl LaneThread {
     /// Takes an entry out: its packets are the kernel's.
     pub(super) fn remove(&mut self, number: FlowNumber, why: Removal) {
         if self.records.get(number).is_some() {
+            self.export_leave(number, why);
             self.records.remove(number);
             self.flows.remove(number);
             self.counts.removed[why as usize] += 1;

@@ -91,6 +91,8 @@ impl LaneThread {
             match event {
                 Event::Destroyed(connection) => self.ended(connection),
                 Event::Marked(connection) => self.marked(connection),
+                // These events have none.
+                Event::Began(_) => {}
             }
         }
         match seen {

@@ -11,6 +11,7 @@
 //! | `/v1/accelerate/neighbours`   | list of [`MirroredNeighbour`] | `neighbours`               |
 //! | `/v1/accelerate/config`       | [`AcceleratorConfig`]         | `config`                   |
 //! | `/v1/accelerate/lane`         | [`LaneStatus`]                | `flows`                    |
+//! | `/v1/accelerate/export`       | [`ExportStatus`]              | `export`                   |
 //! | `/v1/accelerate/why/I/S/D`    | [`Why`]                       | `why S D -i I`             |
 //! | `/v1/accelerate/why/I/S/D/tcp/4000/80` | [`Why`]              | `why S D -i I --protocol tcp --sport 4000 --dport 80` |
 //!
@@ -41,6 +42,7 @@ use utoipa::ToSchema;
 
 use super::{ApiError, RouteStatus, Setting};
 
+pub use super::export::{CollectorStatus, ExportStatus, NatLogStatus};
 pub use super::tracked::{
     FLOWS_PAGE_MAX, FlowObstacle, LaneCount, LaneStatus, TrackedDirection, TrackedFlow,
     TrackedFlows, TrackedFlowsDiff, TrackedFlowsRequest, TransportProtocol, WhyFlow, WhyRules,
@@ -83,6 +85,8 @@ pub trait Accelerated: Send + Sync {
     fn tracked_flows(&self, request: &TrackedFlowsRequest) -> Result<TrackedFlows, AskError>;
     /// The differences between these connections and conntrack's.
     fn tracked_flows_diff(&self) -> Result<TrackedFlowsDiff, AskError>;
+    /// Collectors, and what they have been sent.
+    fn export(&self) -> ExportStatus;
     /// The verdict on a packet, and why.
     fn why(&self, question: &WhyQuestion) -> Result<Why, AskError>;
 }

@@ -4,6 +4,7 @@
 
 pub mod accelerate;
 mod capture;
+mod export;
 mod extent;
 mod forwarder;
 mod source;

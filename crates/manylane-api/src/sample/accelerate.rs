@@ -187,6 +187,10 @@ impl Accelerated for Sample {
         Ok(tracked::diff())
     }
 
+    fn export(&self) -> ExportStatus {
+        tracked::export()
+    }
+
     fn why(&self, question: &WhyQuestion) -> Result<Why, AskError> {
         if question.interface != "lan" {
             let error = format!("{} is not accelerated", question.interface);

@@ -58,6 +58,38 @@ pub(super) fn diff() -> TrackedFlowsDiff {
     TrackedFlowsDiff { compared: 2, differences: vec![line.into()], total: 1 }
 }
 
+/// Two collectors, one of them away.
+pub(super) fn export() -> ExportStatus {
+    let collector = |address: &str| CollectorStatus {
+        address: address.into(),
+        protocol: "ipfix".into(),
+        state: "sending".into(),
+        sent_messages: 200,
+        sent_bytes: 180_000,
+        sent_records: 2_400,
+        ..CollectorStatus::default()
+    };
+    let away = CollectorStatus {
+        state: "unreachable".into(),
+        trouble: Some("Connection refused (os error 111)".into()),
+        sent_messages: 150,
+        lost_messages: 50,
+        lost_records: 600,
+        refused_messages: 3,
+        connections: 1,
+        ..collector("tcp://[2001:db8::5]:4739")
+    };
+    ExportStatus {
+        collectors: vec![collector("udp://10.2.0.5:4739"), away],
+        active_s: 60,
+        inactive_s: 15,
+        domain: 1,
+        queue_lost_records: 7,
+        queue_lost_packets: 700,
+        nat_log: Some(NatLogStatus { events: 1200, gaps: 1, trouble: None }),
+    }
+}
+
 /// Why the second connection's replies are the kernel's.
 pub(super) fn why(transport: Option<(TransportProtocol, [u16; 2])>) -> WhyFlow {
     let rules = |ingress: &str, egress: &str, answer: &str, obstacle| WhyRules {

@@ -77,6 +77,9 @@ fn routes() -> Routes<dyn Accelerated> {
             LANE_SILENT,
             |s| s.lane().map_err(refused),
         )
+        .one("/v1/accelerate/export", "Collectors, and what they have been sent.", &[], |s| {
+            Ok(s.export())
+        })
         .long_list(
             "/v1/accelerate/routes",
             "The routes that the programs forward by.",

@@ -34,6 +34,7 @@ fn every_answer_comes_back_as_it_was_given() {
         let diff: Vec<String> = client.post(&below("mirror/diff"), &()).unwrap();
         assert_eq!(diff, Sample.diff().unwrap());
         same(client, &below("lane"), Sample.lane().unwrap());
+        same(client, &below("export"), Sample.export());
         let request = TrackedFlowsRequest {
             protocol: Some(TransportProtocol::Tcp),
             limit: 1,

@@ -279,6 +279,9 @@ impl Accelerated for Comparing {
         self.go_on.lock().unwrap().recv().unwrap();
         AcceleratorSample.tracked_flows_diff()
     }
+    fn export(&self) -> ExportStatus {
+        AcceleratorSample.export()
+    }
     fn why(&self, question: &WhyQuestion) -> Result<Why, AskError> {
         AcceleratorSample.why(question)
     }

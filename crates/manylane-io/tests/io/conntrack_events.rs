@@ -44,7 +44,7 @@ fn a_deletion_is_told() {
             .into_iter()
             .map(|event| match event {
                 Event::Destroyed(Connection { original, reply, id, .. }) => (original, reply, id),
-                Event::Marked(other) => panic!("{other:?}"),
+                Event::Marked(other) | Event::Began(other) => panic!("{other:?}"),
             })
             .collect();
         let expected = [0, 1].map(|which| (made[which].original, made[which].reply, ids[which]));

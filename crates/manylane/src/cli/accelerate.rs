@@ -13,6 +13,7 @@ use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::export::ExportOptions;
 use super::run::ListenOptions;
 use super::{SOCKET, USAGE, complain, done, print};
 use crate::tables::extent::{self, grouped};
@@ -60,6 +61,8 @@ pub struct CommandOptions {
     /// Leave a connection to the kernel if a rule counts its packets: forwarded packets move no counter of a rule
     #[arg(long)]
     exact_counters: bool,
+    #[command(flatten)]
+    export: ExportOptions,
     /// Threads for the tier `workers` [default: number of cores less one]
     #[arg(long, value_name = "N", value_parser = workers)]
     workers: Option<usize>,
@@ -143,6 +146,13 @@ pub(super) fn run(options: &CommandOptions) -> ExitCode {
 }
 
 fn accelerate(options: &CommandOptions) -> ExitCode {
+    let ipfix = match options.export.resolve(options.flows != Some(0)) {
+        Ok(ipfix) => ipfix,
+        Err(error) => {
+            complain(&format_args!("error: {error}"));
+            return USAGE.into();
+        }
+    };
     if let Err(error) = options.listen.over(Listen::default()).check() {
         complain(&format_args!("error: {error}"));
         return USAGE.into();
@@ -162,7 +172,7 @@ fn accelerate(options: &CommandOptions) -> ExitCode {
         Ok(signals) => signals,
         Err(error) => return done::<()>(Err(format!("cannot wait for signals: {error}"))),
     };
-    let accelerator = match Accelerator::start(Options { privileges, ..options.options() }) {
+    let accelerator = match Accelerator::start(Options { privileges, ipfix, ..options.options() }) {
         Ok(accelerator) => accelerator,
         Err(error) => return done::<()>(Err(error)),
     };

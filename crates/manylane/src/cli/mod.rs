@@ -28,6 +28,7 @@ mod check;
 mod complete;
 mod config;
 mod doctor;
+mod export;
 mod flows;
 mod generate;
 mod manual;

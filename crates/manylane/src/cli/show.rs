@@ -78,6 +78,8 @@ pub(super) enum Noun {
     /// Of `accelerate`: connections that rules have decided about, with their translation, counters and forwarder; a sample
     /// of packets where no rule filters by connection
     Flows,
+    /// Of `accelerate`: collectors of flow records, and what they have been sent
+    Export,
     /// Of `accelerate`: the verdict on a packet, `why SOURCE DESTINATION -i IF`
     Why,
 }
@@ -137,6 +139,7 @@ impl Question {
             Noun::Config => "/config",
             Noun::Flows if self.diff => flows::DIFF,
             Noun::Flows => flows::SAMPLE,
+            Noun::Export => "/export",
             Noun::Why => "/why",
         };
         let interface = self.interface.iter().map(|name| percent_encoded(name));
@@ -166,7 +169,7 @@ pub(super) fn table(client: &Client, what: Noun, at: &Place) -> Result<String, C
         Noun::Sockets => client.ask(path).map(|answer| tables::sockets(&answer)),
         Noun::Config => client.ask(path).map(|answer: ConfigStatus| answer.text),
         // The daemon says that it has none of these.
-        Noun::Mirror | Noun::Why | Noun::Flows => client.ask_text(path),
+        Noun::Mirror | Noun::Why | Noun::Flows | Noun::Export => client.ask_text(path),
     }
 }
 
@@ -243,6 +246,7 @@ fn accelerated(client: &Client, what: Noun, at: &Place) -> Result<String, Client
             patient(client).post(path, &()).map(|answer| tables::flows::diff(&answer))
         }
         Noun::Flows => flows::table(client, path, at.page.as_ref()),
+        Noun::Export => client.ask(path).map(|answer| tables::export::text(&answer)),
         Noun::Why => client.ask(path).map(|answer| accelerate::why(&answer)),
         Noun::Mirror if is_comparison(path) => {
             patient(client).post(path, &()).map(|answer: Vec<_>| accelerate::diff(&answer))

@@ -1,6 +1,7 @@
 //! The API's answers as tables: what `manylane show`, the demo and others print.
 
 pub(crate) mod accelerate;
+pub(crate) mod export;
 pub(crate) mod extent;
 pub(crate) mod flows;
 mod sockets;

@@ -14,6 +14,7 @@ use manylane_sync::words::Words;
 
 use super::connections::InForce;
 use super::{Counts, Thread, Todo};
+use crate::accelerator::export::Export;
 use crate::accelerator::flows::Sampler;
 use crate::accelerator::guard::Guard;
 use crate::accelerator::lease::Lease;
@@ -27,7 +28,7 @@ use crate::accelerator::tracked::Tracked;
 use crate::accelerator::{AccelerateError, Options, ledger, refused, tables, worker_options};
 use crate::firewall;
 use crate::gate::{Gate, Poller, programs_of_others};
-use crate::lane::{self, Lane};
+use crate::lane::{self, ExportTerms, Lane};
 use crate::mirror::{self, Mirror};
 use crate::programs::{IngressProgram, Ticks};
 use crate::questions::{Who, question_queue};
@@ -86,7 +87,9 @@ impl Thread {
         let reclaim = Reclaim::start(fast.grace(), proxy, doorbell.clone());
         let reclaim = reclaim.map_err(refused("a thread"))?;
         let doorbells = [reclaim.doorbell(), doorbell.clone()];
-        let lane = start_lane(&options, &mut fast, &mut writer, lane_reader, doorbells)?;
+        let export = Export::start(&options.ipfix)?;
+        let terms = export.as_ref().map(Export::terms);
+        let lane = start_lane(&options, &mut fast, &mut writer, (lane_reader, terms), doorbells)?;
         let (asked, questions) = question_queue(doorbell.clone(), WHO);
         let lease = Lease::new(options.lease, options.stale_limit);
         let ticks = Ticks::open().map_err(refused("the kernel's ticks"))?;
@@ -112,6 +115,7 @@ impl Thread {
             Netlink::open().map_err(AccelerateError::Netlink)?,
             (reader, transit),
             (asked, Tracked::new(lane.as_ref().map(Lane::questions))),
+            export.as_ref().map(Export::view),
         )
         .map_err(AccelerateError::Netlink)?;
         Ok(Thread {
@@ -119,6 +123,7 @@ impl Thread {
             ports,
             tiers: Tiers::new(in_driver, worker_context),
             lane,
+            export,
             in_force: InForce::default(),
             fast,
             reclaim,
@@ -160,7 +165,7 @@ fn start_lane(
     options: &Options,
     fast: &mut IngressProgram,
     writer: &mut TransitMut,
-    reader: Reader,
+    (reader, export): (Reader, Option<ExportTerms>),
     [reclaim, mirror]: [Arc<EventFd>; 2],
 ) -> Result<Option<Lane>, AccelerateError> {
     if !options.is_stateful() {
@@ -175,6 +180,7 @@ fn start_lane(
         ticks: Ticks::open().map_err(refused("the kernel's ticks"))?,
         options: firewall::Options { exact_counters: options.exact_counters },
         stale_limit: options.stale_limit,
+        export,
         reclaim,
         mirror,
     };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Column, Labels, Page, labels, lane, parts, seconds, single};
+use super::{Column, Labels, Page, export, labels, lane, parts, seconds, single};
 use crate::accelerate::{Accelerated, AcceleratedPort, MirrorStatus, RouteCounts, WaitStatus};
 
 /// Writes all of it.
@@ -14,6 +14,7 @@ pub(in crate::server) fn write(
     ports(&source.ports(), page)?;
     ledger(source, page)?;
     lane::write(source.lane().ok(), page)?;
+    export::write(&source.export(), page)?;
     mirror(source.mirror().ok(), page)
 }
 

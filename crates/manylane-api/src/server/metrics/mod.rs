@@ -6,6 +6,7 @@
 //! after another, so while packets pass its sums are off by what passed meanwhile.
 
 mod accelerator;
+mod export;
 mod format;
 mod forwarder;
 mod lane;

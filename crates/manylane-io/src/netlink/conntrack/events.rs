@@ -12,10 +12,12 @@ use super::{
 };
 use crate::syscall::check;
 
-/// The ends and the marks of connections of the network namespace in which it was opened.
+/// The ends of connections of the network namespace in which it was opened, and their marks or their beginnings.
 pub struct ConntrackEvents {
     fd: OwnedFd,
     pending: Datagrams,
+    /// Messages about connections that go on are about new ones.
+    hears_births: bool,
     /// An event was lost, and the socket has not been empty since.
     is_congested: bool,
 }
@@ -27,6 +29,8 @@ pub enum Event {
     Destroyed(Connection),
     /// The connection has this mark now. Flags of TCP are unknown.
     Marked(Connection),
+    /// The connection has begun: its first packet has left.
+    Began(Connection),
 }
 
 /// How far a read came.
@@ -49,14 +53,37 @@ impl ConntrackEvents {
         changer: &Conntrack,
         receive_buffer: usize,
     ) -> Result<ConntrackEvents, NetlinkError> {
-        let fd = open(changer.port(), receive_buffer)
+        let fd = open(Some(changer.port()), receive_buffer)
             .map_err(|source| NetlinkError::Unavailable { source })?;
-        let events = ConntrackEvents { fd, pending: Datagrams::new(), is_congested: false };
+        let events = ConntrackEvents {
+            fd,
+            pending: Datagrams::new(),
+            hears_births: false,
+            is_congested: false,
+        };
         events.join(libc::NETLINK_ADD_MEMBERSHIP, NFNLGRP_CONNTRACK_DESTROY)?;
         Ok(events)
     }
 
-    /// Begins to listen to marks too, or stops.
+    /// Begins to listen to beginnings and ends. The kernel composes a message for each new connection, while any process
+    /// listens to them.
+    pub fn open_lives(receive_buffer: usize) -> Result<ConntrackEvents, NetlinkError> {
+        let fd =
+            open(None, receive_buffer).map_err(|source| NetlinkError::Unavailable { source })?;
+        let events = ConntrackEvents {
+            fd,
+            pending: Datagrams::new(),
+            hears_births: true,
+            is_congested: false,
+        };
+        // In this order: of a connection whose beginning was heard, the end is, too.
+        for group in [NFNLGRP_CONNTRACK_DESTROY, NFNLGRP_CONNTRACK_NEW] {
+            events.join(libc::NETLINK_ADD_MEMBERSHIP, group)?;
+        }
+        Ok(events)
+    }
+
+    /// Begins to listen to marks too, or stops. Not for events that were opened for beginnings.
     ///
     /// Marks cost the kernel more than all else here: while a process listens to updates, the kernel composes a message at
     /// every change of a connection's state, several for each TCP connection, before the filter drops most of them.
@@ -91,13 +118,14 @@ impl ConntrackEvents {
                     return Err(NetlinkError::refused(step, error.into()));
                 }
             }
+            let hears_births = self.hears_births;
             for datagram in self.pending.iter() {
                 let Some(datagram) = datagram else {
                     (self.is_congested, is_lost) = (true, true);
                     continue;
                 };
                 messages(datagram)
-                    .filter_map(|message| event(message.kind, message.payload))
+                    .filter_map(|message| event(message.kind, message.payload, hears_births))
                     .for_each(&mut each);
             }
         }
@@ -111,24 +139,27 @@ impl AsFd for ConntrackEvents {
     }
 }
 
-fn event(kind: i32, payload: &[u8]) -> Option<Event> {
+fn event(kind: i32, payload: &[u8], hears_births: bool) -> Option<Event> {
     const DESTROYED: i32 = message_type(IPCTNL_MSG_CT_DELETE) as i32;
     const CHANGED: i32 = message_type(IPCTNL_MSG_CT_NEW) as i32;
     match kind {
         DESTROYED => decode::connection(payload).map(Event::Destroyed),
+        CHANGED if hears_births => decode::connection(payload).map(Event::Began),
         CHANGED => decode::connection(payload).map(Event::Marked),
         _ => None,
     }
 }
 
-/// A socket without a group, whose filter is in place.
-fn open(changer: u32, receive_buffer: usize) -> io::Result<OwnedFd> {
+/// A socket without a group; with a changer, its filter is in place.
+fn open(changer: Option<u32>, receive_buffer: usize) -> io::Result<OwnedFd> {
     let fd = open_descriptor(libc::NETLINK_NETFILTER)?;
     bind(fd.as_fd())?;
     // The kernel doubles it.
     let half = libc::c_int::try_from(receive_buffer / 2).unwrap_or(libc::c_int::MAX / 2);
     set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, half)?;
-    attach(fd.as_fd(), &filter(changer))?;
+    if let Some(changer) = changer {
+        attach(fd.as_fd(), &filter(changer))?;
+    }
     Ok(fd)
 }
 
@@ -170,6 +201,7 @@ fn attach(fd: BorrowedFd<'_>, filter: &[libc::sock_filter]) -> io::Result<()> {
 }
 
 // linux/netfilter/nfnetlink.h
+const NFNLGRP_CONNTRACK_NEW: libc::c_int = 1;
 const NFNLGRP_CONNTRACK_UPDATE: libc::c_int = 2;
 const NFNLGRP_CONNTRACK_DESTROY: libc::c_int = 3;
 

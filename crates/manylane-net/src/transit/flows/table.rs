@@ -1,5 +1,7 @@
 //! The writer of the flow table.
 
+use std::collections::VecDeque;
+
 use manylane_sync::rcu::{Domain, Slots};
 use manylane_sync::words::{Words, WordsMut};
 
@@ -90,11 +92,21 @@ pub struct FlowUse {
 ///    number: between `take` and the first place, and after a grace period behind the last.
 pub struct FlowsMut {
     index: WordsMut<u64>,
-    entries: WordsMut<u64>,
+    pub(super) entries: WordsMut<u64>,
     addresses: WordsMut<u64>,
     reader: FlowsReader,
     numbers: Slots,
     seed: u64,
+    ends: Option<Ends>,
+}
+
+/// Flows that were taken out: programs may count packets of them until their grace period is over.
+#[derive(Debug, Default)]
+struct Ends {
+    /// In the order in which they were retired, which is that in which they are free again.
+    waiting: VecDeque<u32>,
+    /// What passed in those that are free again, by direction.
+    over: Vec<[FlowUse; 2]>,
 }
 
 impl FlowsMut {
@@ -110,7 +122,7 @@ impl FlowsMut {
         let lens = [index.len(), entries.len(), addresses.len()];
         assert_eq!(lens, words(flows), "words of the flow table");
         let numbers = Slots::new(flows as u32, domain, None);
-        FlowsMut { index, entries, addresses, reader, numbers, seed }
+        FlowsMut { index, entries, addresses, reader, numbers, seed, ends: None }
     }
 
     /// Flows that the table has room for.
@@ -143,7 +155,7 @@ impl FlowsMut {
             return Err(FlowsFull::Taken);
         }
         if self.numbers.levels().free == 0 {
-            self.numbers.reclaim();
+            self.reclaim_numbers();
         }
         let number = self.numbers.take().ok_or(FlowsFull::Flows)?;
         let is_ipv6 = flow.original.is_ipv6();
@@ -220,6 +232,21 @@ impl FlowsMut {
             self.index.publish(place.expect("invariant 1"), 0);
         }
         self.numbers.retire(number);
+        if let Some(ends) = &mut self.ends {
+            ends.waiting.push_back(number);
+        }
+    }
+
+    /// Keeps what passed in flows that are taken out from now on, until [`take_ended`](FlowsMut::take_ended). To be called
+    /// before any flow has been taken out.
+    pub fn keep_ends(&mut self) {
+        self.ends.get_or_insert_default();
+    }
+
+    /// What passed in flows that were taken out, by direction, to the last packet: their grace periods are over. In the
+    /// order in which they were taken out, each once.
+    pub fn take_ended(&mut self) -> Vec<[FlowUse; 2]> {
+        self.ends.as_mut().map(|ends| std::mem::take(&mut ends.over)).unwrap_or_default()
     }
 
     /// The flow, and its direction, of packets with this tuple.
@@ -256,9 +283,20 @@ impl FlowsMut {
     /// Takes back numbers whose grace period is over, and begins one for those that were taken out since. Says how many
     /// wait: while any do, the caller has to run one.
     pub fn reclaim(&mut self) -> usize {
-        self.numbers.reclaim();
+        self.reclaim_numbers();
         let levels = self.numbers.levels();
         levels.retired + levels.in_flight
+    }
+
+    /// Takes back numbers; what has passed in their flows is read before any is used again.
+    fn reclaim_numbers(&mut self) {
+        let freed = self.numbers.reclaim();
+        let Some(mut ends) = self.ends.take() else { return };
+        for number in ends.waiting.drain(..freed.min(ends.waiting.len())) {
+            let use_of = |direction| self.use_of(FlowNumber(number), direction);
+            ends.over.push(Direction::BOTH.map(use_of));
+        }
+        self.ends = Some(ends);
     }
 
     /// A place for a hash that is not `but`.

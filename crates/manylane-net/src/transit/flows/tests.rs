@@ -137,3 +137,43 @@ fn a_translated_frame_is_as_if_it_had_been_sent_so() {
         }
     }
 }
+
+/// A packet that a program counts meanwhile.
+fn count(flows: &mut FlowsMut, FlowNumber(number): FlowNumber, direction: Direction, bytes: u64) {
+    let first = (number as usize * 2 + direction as usize) * ENTRY_WORDS;
+    for (word, more) in [(entry::PACKETS, 1), (entry::BYTES, bytes)] {
+        flows.entries.store(first + word, flows.entries.load(first + word) + more);
+    }
+}
+
+#[test]
+fn what_passed_in_a_flow_is_read_when_no_program_can_count_any_more() {
+    let domain = Domain::new(1);
+    let mut program = domain.register().expect("there is a place");
+    let mut flows = table(2, &domain);
+    flows.keep_ends();
+    let insert = |flows: &mut FlowsMut, host| flows.insert(masqueraded(false, host, 1000));
+    let first = insert(&mut flows, 1).expect("there is room");
+    let second = insert(&mut flows, 2).expect("there is room");
+    count(&mut flows, first, Direction::Original, 100);
+    flows.remove(second);
+    flows.remove(first);
+    assert!(flows.take_ended().is_empty());
+    // A program that has found the entries before counts still, also while the grace period runs.
+    count(&mut flows, first, Direction::Original, 100);
+    assert_eq!(flows.reclaim(), 2);
+    count(&mut flows, first, Direction::Reply, 50);
+    assert!(flows.take_ended().is_empty());
+    program.quiescent();
+    // The numbers are wanted at once: they are read before they are used again.
+    let third = insert(&mut flows, 3).expect("a number is free again");
+    assert!([first, second].contains(&third));
+    let ended = flows.take_ended();
+    let seen = |one: FlowUse| (one.packets, one.bytes);
+    assert_eq!(
+        ended.iter().map(|one| one.map(seen)).collect::<Vec<_>>(),
+        [[(0, 0), (0, 0)], [(2, 200), (1, 50)]]
+    );
+    assert_eq!(flows.use_of(third, Direction::Original), FlowUse::default());
+    assert!(flows.take_ended().is_empty());
+}

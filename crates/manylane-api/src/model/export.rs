@@ -1,0 +1,61 @@
+//! What is exported to collectors.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Collectors, and what they have been sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExportStatus {
+    /// The collectors, in the order in which they were named; none if nothing is exported.
+    pub collectors: Vec<CollectorStatus>,
+    /// A flow that lasts has a record this often, in seconds.
+    pub active_s: u64,
+    /// A flow without packets for this many seconds has its record.
+    pub inactive_s: u64,
+    /// The observation domain's number.
+    pub domain: u32,
+    /// Records that the queue to the exporter's thread had no room for: no collector has them.
+    pub queue_lost_records: u64,
+    /// Packets that these records tell of.
+    pub queue_lost_packets: u64,
+    /// The log of translations; none if it is off.
+    pub nat_log: Option<NatLogStatus>,
+}
+
+/// A collector.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CollectorStatus {
+    /// Its address, as the operator wrote it.
+    pub address: String,
+    /// What it is sent: `ipfix`.
+    pub protocol: String,
+    /// `idle`: nothing has been sent yet; `connecting`; `sending`; `unreachable`.
+    pub state: String,
+    /// Why it is unreachable.
+    pub trouble: Option<String>,
+    /// Messages that the kernel has taken.
+    pub sent_messages: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Records of flows and translations in them.
+    pub sent_records: u64,
+    /// Messages that could not be sent.
+    pub lost_messages: u64,
+    /// Records in them.
+    pub lost_records: u64,
+    /// Messages by UDP, of those sent, for which the host reported that no program listens.
+    pub refused_messages: u64,
+    /// TCP connections that were opened.
+    pub connections: u64,
+}
+
+/// The log of translations.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NatLogStatus {
+    /// Translations that began or ended.
+    pub events: u64,
+    /// Times that the kernel dropped announcements, since manylane was too slow: each time the log lacks some.
+    pub gaps: u64,
+    /// Why conntrack cannot be heard.
+    pub trouble: Option<String>,
+}

@@ -1,0 +1,47 @@
+//! The metrics of what is exported to collectors.
+
+use std::fmt;
+
+use super::{Column, Labels, Page, labels, single};
+use crate::accelerate::{CollectorStatus, ExportStatus};
+
+/// Writes them; nothing of collectors where none is configured.
+pub(super) fn write(status: &ExportStatus, page: &mut Page<'_>) -> fmt::Result {
+    let of = |one: &CollectorStatus| {
+        labels([("collector", &*one.address), ("protocol", &*one.protocol)])
+    };
+    page.gauges(GAUGES, &status.collectors, of)?;
+    page.counters(COUNTERS, &status.collectors, of)?;
+    let help =
+        "Records that no collector was sent, since the queue to the exporter's thread was full.";
+    page.counter("export_queue_lost", "records", help, single(status.queue_lost_records))?;
+    let all: Vec<_> = status.nat_log.iter().collect();
+    let help = "Translations that began or ended.";
+    let none = Labels::new;
+    page.counter("nat_log", "events", help, all.iter().map(|one| (none(), one.events)))?;
+    let help = "Times that conntrack's announcements were lost, so that the log of translations lacks some.";
+    page.counter("nat_log_gaps", "", help, all.iter().map(|one| (none(), one.gaps)))?;
+    let help = "1 if conntrack cannot be heard, so that no translation is logged.";
+    let troubled = all.iter().map(|one| (none(), u64::from(one.trouble.is_some())));
+    page.gauge("nat_log_troubled", "", help, troubled)
+}
+
+const GAUGES: &[Column<CollectorStatus>] =
+    &[("collector_reachable", "", "0 if messages do not reach the collector.", |one| {
+        u64::from(one.state != "unreachable")
+    })];
+
+const COUNTERS: &[Column<CollectorStatus>] = &[
+    ("collector_sent", "messages", "Messages that the kernel has taken.", |one| one.sent_messages),
+    ("collector_sent", "bytes", "Bytes of these messages.", |one| one.sent_bytes),
+    ("collector_sent", "records", "Records in these messages.", |one| one.sent_records),
+    ("collector_lost", "messages", "Messages that could not be sent.", |one| one.lost_messages),
+    ("collector_lost", "records", "Records in these messages.", |one| one.lost_records),
+    (
+        "collector_refused",
+        "messages",
+        "Messages for which the collector's host reported that no program listens.",
+        |one| one.refused_messages,
+    ),
+    ("collector_connections", "", "TCP connections that were opened.", |one| one.connections),
+];

@@ -1,0 +1,61 @@
+//! Collectors, and what they have been sent.
+
+use manylane_api::accelerate::{CollectorStatus, ExportStatus, NatLogStatus};
+
+use crate::terminal::table::{count, lay_out};
+
+/// A table of collectors, what is wrong with each, and the log of translations.
+pub(crate) fn text(status: &ExportStatus) -> String {
+    if status.collectors.is_empty() {
+        return "Nothing is exported. `manylane accelerate --ipfix udp://HOST` exports flow records.\n"
+            .into();
+    }
+    let rows = status.collectors.iter().map(|one| {
+        vec![
+            one.address.clone(),
+            one.protocol.clone(),
+            one.state.clone(),
+            count(one.sent_messages),
+            count(one.sent_records),
+            count(one.lost_messages),
+            count(one.lost_records),
+            count(one.refused_messages),
+            count(one.connections),
+        ]
+    });
+    let columns = [
+        "Collector",
+        "Protocol",
+        "State",
+        ">Sent",
+        ">Records",
+        ">Lost",
+        ">Records lost",
+        ">Refused",
+        ">Connections",
+    ];
+    let table = lay_out(&columns, rows);
+    let troubles = status.collectors.iter().filter_map(trouble).collect::<String>();
+    let ExportStatus { active_s, inactive_s, domain, queue_lost_records, .. } = status;
+    let (lost, packets) = (count(*queue_lost_records), count(status.queue_lost_packets));
+    let nat_log = status.nat_log.as_ref().map_or_else(|| "NAT log: off\n".into(), nat_log);
+    format!(
+        "{table}{troubles}\nObservation domain {domain}; active timeout {active_s} s, inactive timeout {inactive_s} s\n\
+         Records lost before any collector: {lost}, of {packets} packets\n{nat_log}"
+    )
+}
+
+fn trouble(one: &CollectorStatus) -> Option<String> {
+    one.trouble.as_ref().map(|why| format!("{}: {why}\n", one.address))
+}
+
+fn nat_log(status: &NatLogStatus) -> String {
+    let events = count(status.events);
+    let gaps = match status.gaps {
+        0 => "none is missing".into(),
+        gaps => format!("some are missing: the kernel dropped announcements {} times", count(gaps)),
+    };
+    let trouble = status.trouble.as_ref();
+    let trouble = trouble.map(|why| format!("; nothing is logged now: {why}")).unwrap_or_default();
+    format!("NAT log: {events} translations that began or ended; {gaps}{trouble}\n")
+}
