@@ -11,6 +11,7 @@ mod account;
 mod bird;
 mod diamond;
 mod driver;
+mod export;
 mod fail_open;
 mod filters;
 mod flows;
