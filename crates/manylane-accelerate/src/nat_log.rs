@@ -1,6 +1,6 @@
 //! The log of translations: when conntrack's connections that are translated begin and end, for collectors (RFC 8158).
 //!
-//! This is about all translated connections of the router, the lane's and the kernel's: an operator who has to say which
+//! The log covers all translated connections of the router, the lane's and the kernel's: an operator who has to say which
 //! subscriber had an address at some time needs the short ones, too. A thread of its own hears conntrack, by a socket of its
 //! own: the lane's hears ends only, and a storm of beginnings must not cost the lane any of them.
 //!

@@ -54,7 +54,7 @@ pub(super) struct ExportView {
 }
 
 impl Export {
-    /// Starts them, if there is a collector.
+    /// Starts both threads, if the options name a collector.
     pub fn start(options: &IpfixOptions) -> Result<Option<Export>, AccelerateError> {
         if options.collectors.is_empty() {
             return Ok(None);

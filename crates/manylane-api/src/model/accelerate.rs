@@ -85,7 +85,7 @@ pub trait Accelerated: Send + Sync {
     fn tracked_flows(&self, request: &TrackedFlowsRequest) -> Result<TrackedFlows, AskError>;
     /// The differences between these connections and conntrack's.
     fn tracked_flows_diff(&self) -> Result<TrackedFlowsDiff, AskError>;
-    /// Collectors, and what they have been sent.
+    /// Collectors, and the messages to each.
     fn export(&self) -> ExportStatus;
     /// The verdict on a packet, and why.
     fn why(&self, question: &WhyQuestion) -> Result<Why, AskError>;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Collectors, and what they have been sent.
+/// Collectors, and the messages to each.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExportStatus {
     /// The collectors, in the order in which they were named; none if nothing is exported.

@@ -77,7 +77,7 @@ fn routes() -> Routes<dyn Accelerated> {
             LANE_SILENT,
             |s| s.lane().map_err(refused),
         )
-        .one("/v1/accelerate/export", "Collectors, and what they have been sent.", &[], |s| {
+        .one("/v1/accelerate/export", "Collectors, and the messages to each.", &[], |s| {
             Ok(s.export())
         })
         .long_list(

@@ -137,7 +137,7 @@ impl Destination {
         self.address.transport
     }
 
-    /// Where messages go.
+    /// The socket that receives messages.
     pub fn socket_address(&self) -> SocketAddr {
         self.socket
     }

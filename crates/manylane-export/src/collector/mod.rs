@@ -1,4 +1,4 @@
-//! A collector: where messages go, by UDP or TCP. No call here waits, except [`Destination::resolve`].
+//! A collector, which receives messages by UDP or TCP. No call here waits, except [`Destination::resolve`].
 //!
 //! | File         | Holds                                                                              |
 //! |--------------|------------------------------------------------------------------------------------|
@@ -34,10 +34,10 @@ use stream::Stream;
 pub enum Outcome {
     /// The kernel has it, or it waits for a TCP connection to take it.
     Sent,
-    /// It has not been sent: the host has reported that an earlier message met no listener (UDP). Send it again, perhaps
+    /// The message has not been sent: the host has reported that an earlier message met no listener (UDP). Send it again, perhaps
     /// with what a collector that has just begun needs to know.
     Refused,
-    /// It has not been sent, and is counted as lost.
+    /// The message has not been sent, and is counted as lost.
     Lost,
 }
 
@@ -150,6 +150,8 @@ pub struct Message<'a> {
 pub struct Collector {
     destination: Destination,
     link: Link,
+    /// The last answer was that no program listens: the next message may meet the same (UDP).
+    is_refused: bool,
     /// Increases whenever the collector may know nothing of what was sent before.
     session: u64,
     status: Arc<Mutex<CollectorStatus>>,
@@ -168,7 +170,7 @@ impl Collector {
             Transport::Udp => Link::Udp(None),
             Transport::Tcp => Link::Tcp(Stream::new(destination.socket_address())),
         };
-        Collector { destination, link, session: 0, status: Arc::default() }
+        Collector { destination, link, is_refused: false, session: 0, status: Arc::default() }
     }
 
     /// What other threads read of it.
@@ -202,7 +204,7 @@ impl Collector {
         }
     }
 
-    /// Whether there is a way to send: always by UDP, with a connection by TCP.
+    /// Whether a message can be sent: always by UDP, with a connection by TCP.
     pub fn is_ready(&self) -> bool {
         match &self.link {
             Link::Udp(_) => true,
@@ -225,7 +227,9 @@ impl Collector {
         };
         match send_datagram(socket, self.destination.socket_address(), bytes) {
             Ok(()) => {
-                (status.state, status.trouble) = (State::Sending, None);
+                if !std::mem::take(&mut self.is_refused) {
+                    (status.state, status.trouble) = (State::Sending, None);
+                }
                 status.count_sent(bytes.len(), load);
                 Outcome::Sent
             }
@@ -233,6 +237,7 @@ impl Collector {
                 (status.state, status.trouble) = (State::Unreachable, Some(error.to_string()));
                 if error.kind() == ErrorKind::ConnectionRefused {
                     self.session += 1;
+                    self.is_refused = true;
                     status.refused += 1;
                     return Outcome::Refused;
                 }

@@ -108,10 +108,13 @@ fn a_host_without_a_listener_is_noticed_and_so_is_its_return() {
     assert_eq!(to.send(message(b"3"), now), Outcome::Sent);
     let mut received = [0; 16];
     assert_eq!(socket.recv(&mut received).expect("a datagram"), 1);
+    // Whether that one has arrived is known with the next.
+    assert_eq!(to.status().state, State::Unreachable);
+    assert_eq!(to.send(message(b"4"), now), Outcome::Sent);
     assert_eq!((to.status().state, to.status().trouble), (State::Sending, None));
 }
 
-/// Until a connection is open: the kernel opens it while the call that asked for it returns, or right behind it.
+/// Until a connection is open: the kernel opens it while connect(2) returns, or right behind it.
 fn connected(to: &mut Collector, now: Instant) {
     while to.status().state != State::Sending {
         to.tend(now);

@@ -1,7 +1,7 @@
 //! The thread that sends what other threads hand over.
 //!
-//! Those threads never wait: a queue of [`QUEUE_MAX`] records at most is between them and this thread, and what it has no
-//! room for is counted as lost.
+//! Those threads never wait: a queue of [`QUEUE_MAX`] records at most is between them and this thread, and records that
+//! find no room are counted as lost.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};

@@ -57,9 +57,9 @@ pub struct FlowRecord {
 /// What happened to a translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NatChange {
-    /// It began.
+    /// The translation began.
     Created,
-    /// It ended.
+    /// The translation ended.
     Deleted,
 }
 

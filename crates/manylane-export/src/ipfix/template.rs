@@ -193,7 +193,7 @@ pub(super) static NAT_V4: Template<NatEvent> = Template {
     ],
 };
 
-/// The same of IPv6, which RFC 8158 does not have.
+/// A session of IPv6 on both sides, which RFC 8158 does not have.
 pub(super) static NAT_V6: Template<NatEvent> = Template {
     id: 261,
     scopes: 0,
@@ -266,7 +266,7 @@ const fn field<T>(element: u16, length: u16, write: fn(&T, &mut Vec<u8>)) -> Fie
     Field { element, length, write }
 }
 
-/// IANA's "NAT Event Type". It has a session of NAT44, and none of IPv6 to IPv6: the older events say no family.
+/// IANA's "NAT Event Type". IANA has a session of NAT44, and none of IPv6 to IPv6; the older events name no family.
 fn event(NatEvent { received: Ends { source, .. }, change, .. }: &NatEvent) -> u8 {
     match (source.is_ipv4(), change) {
         (true, NatChange::Created) => 4,

@@ -28,7 +28,7 @@ pub(super) struct ExportOptions {
 }
 
 impl ExportOptions {
-    /// What they ask for: names are looked up. `is_stateful`: connections have room.
+    /// The options of the exporter, with all names looked up. `is_stateful`: the flow table has room for connections.
     pub(super) fn resolve(&self, is_stateful: bool) -> Result<IpfixOptions, String> {
         if !self.ipfix.is_empty() && !is_stateful {
             return Err("--ipfix exports what connections have counted, and with --flows 0 nothing has exact records: \

@@ -78,7 +78,7 @@ pub(super) enum Noun {
     /// Of `accelerate`: connections that rules have decided about, with their translation, counters and forwarder; a sample
     /// of packets where no rule filters by connection
     Flows,
-    /// Of `accelerate`: collectors of flow records, and what they have been sent
+    /// Of `accelerate`: collectors of flow records, and the messages to each
     Export,
     /// Of `accelerate`: the verdict on a packet, `why SOURCE DESTINATION -i IF`
     Why,

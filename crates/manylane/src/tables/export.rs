@@ -1,4 +1,4 @@
-//! Collectors, and what they have been sent.
+//! Collectors, and the messages to each.
 
 use manylane_api::accelerate::{CollectorStatus, ExportStatus, NatLogStatus};
 

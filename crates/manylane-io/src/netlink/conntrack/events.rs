@@ -16,7 +16,7 @@ use crate::syscall::check;
 pub struct ConntrackEvents {
     fd: OwnedFd,
     pending: Datagrams,
-    /// Messages about connections that go on are about new ones.
+    /// Messages about living connections are about new ones.
     hears_births: bool,
     /// An event was lost, and the socket has not been empty since.
     is_congested: bool,
