@@ -28,7 +28,7 @@ const PORT: u16 = 9000;
 /// Bytes of a payload.
 const PAYLOAD: usize = 100;
 /// Questions of a connection, each with an answer.
-const ASKED: usize = 4000;
+const ASKED: usize = 2500;
 /// IPFIX by TCP.
 const TCP_COLLECTOR: u16 = 4740;
 
@@ -321,11 +321,10 @@ fn by_tshark(folder: &Path, said: &[u8], forwarded: u64, [lan, wan]: [u32; 2]) -
     let [lan, wan] = [lan, wan].map(u64::from);
     assert_eq!(by_way.keys().copied().collect::<Vec<_>>().len(), 2, "{by_way:?}");
     assert!(by_way[&(lan, wan)] > 0 && by_way[&(wan, lan)] > 0, "{by_way:?}");
-    // Idle, active, ended, forced: all happened.
+    // One connection has ended, the others were ended; before, timeouts wrote records.
     let reasons = numbers("cflow.flow_end_reason");
-    for reason in 1..=4 {
-        assert!(reasons.contains(&reason), "no record has the reason {reason}: {reasons:?}");
-    }
+    let has = |reason: u64| reasons.contains(&reason);
+    assert!(has(3) && has(4) && (has(1) || has(2)), "{reasons:?}");
     let events = numbers("cflow.nat_event");
     for (event, least) in [(4, 2), (5, 1), (1, 2)] {
         let count = events.iter().filter(|one| **one == event).count();
