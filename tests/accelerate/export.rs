@@ -305,10 +305,28 @@ fn by_tshark(folder: &Path, said: &[u8], forwarded: u64, [lan, wan]: [u32; 2]) -
     };
     let wrong = tshark(&["-Y", "_ws.malformed || _ws.expert.severity >= 0x600000"]);
     assert_eq!(wrong, "", "malformed, or of an unknown template, or out of sequence");
+    let fields = [
+        "cflow.od_id",
+        "cflow.packets",
+        "cflow.octets",
+        "cflow.inputint",
+        "cflow.outputint",
+        "cflow.flow_end_reason",
+        "cflow.nat_event",
+        "cflow.post_natsource_ipv4_address",
+    ];
+    let mut arguments = vec!["-T", "fields", "-E", "separator=|"];
+    fields.iter().for_each(|field| arguments.extend(["-e", field]));
+    let text = tshark(&arguments);
+    // A line for each message, a column for each field, a word for each record.
+    let words = |field: &str| -> Vec<&str> {
+        let column = fields.iter().position(|one| *one == field).expect("it is one of them");
+        let columns = text.lines().filter_map(|line| line.split('|').nth(column));
+        columns.flat_map(|words| words.split(',')).filter(|word| !word.is_empty()).collect()
+    };
     let numbers = |field: &str| -> Vec<u64> {
-        let text = tshark(&["-T", "fields", "-e", field]);
-        let all = text.split([',', '\n']).filter(|word| !word.is_empty());
-        all.map(|word| word.parse().unwrap_or_else(|_| panic!("{field}: {word}"))).collect()
+        let number = |word: &str| word.parse().unwrap_or_else(|_| panic!("{field}: {word}"));
+        words(field).into_iter().map(number).collect()
     };
     assert!(numbers("cflow.od_id").contains(&77));
     let (packets, octets) = (numbers("cflow.packets"), numbers("cflow.octets"));
@@ -330,8 +348,8 @@ fn by_tshark(folder: &Path, said: &[u8], forwarded: u64, [lan, wan]: [u32; 2]) -
         let count = events.iter().filter(|one| **one == event).count();
         assert!(count >= least, "{count} events {event}: {events:?}");
     }
-    let translated = tshark(&["-T", "fields", "-e", "cflow.post_natsource_ipv4_address"]);
-    assert!(translated.contains("10.2.0.254"), "{translated}");
+    let translated = words("cflow.post_natsource_ipv4_address");
+    assert!(translated.contains(&"10.2.0.254"), "{translated:?}");
     octets.iter().sum()
 }
 
