@@ -101,8 +101,7 @@ impl Published {
         (counters, sampler): (ledger::Sources, Sampler),
         mut netlink: Netlink,
         (mut reader, transit): (Reader, Transit),
-        (questions, tracked): (Questions<Thread>, Tracked),
-        export: Option<ExportView>,
+        (questions, tracked, export): (Questions<Thread>, Tracked, Option<ExportView>),
     ) -> Result<Published, manylane_io::netlink::NetlinkError> {
         let before = netlink.statistics()?;
         reader.offline();

@@ -8,7 +8,7 @@ use manylane_io::eventfd::EventFd;
 use manylane_io::interface_lock::InterfaceLocks;
 use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::{Group, Watch};
-use manylane_net::transit::TransitMut;
+use manylane_net::transit::{Transit, TransitMut};
 use manylane_sync::rcu::{Domain, Proxy, Reader};
 use manylane_sync::words::Words;
 
@@ -25,6 +25,7 @@ use crate::accelerator::reclaim::Reclaim;
 use crate::accelerator::sockets::WorkerContext;
 use crate::accelerator::tiers::Tiers;
 use crate::accelerator::tracked::Tracked;
+use crate::accelerator::worker::{WorkerCounts, WorkerOptions};
 use crate::accelerator::{AccelerateError, Options, ledger, refused, tables, worker_options};
 use crate::firewall;
 use crate::gate::{Gate, Poller, programs_of_others};
@@ -88,7 +89,7 @@ impl Thread {
         let reclaim = reclaim.map_err(refused("a thread"))?;
         let doorbells = [reclaim.doorbell(), doorbell.clone()];
         let export = Export::start(&options.ipfix)?;
-        let terms = export.as_ref().map(Export::terms);
+        let (view, terms) = export.as_ref().map(|one| (one.view(), one.terms())).unzip();
         let lane = start_lane(&options, &mut fast, &mut writer, (lane_reader, terms), doorbells)?;
         let (asked, questions) = question_queue(doorbell.clone(), WHO);
         let lease = Lease::new(options.lease, options.stale_limit);
@@ -97,14 +98,8 @@ impl Thread {
         let by_workers = Arc::new(OnceLock::new());
         let (driver, workers) = (in_driver.clone(), by_workers.clone());
         let counters = ledger::Sources { ingress: fast.counters(), driver, workers };
-        let (own, bell) = (transit.clone(), doorbell.clone());
-        let worker_context = WorkerContext {
-            worker_options,
-            domain,
-            transit: own,
-            doorbell: bell,
-            counts: by_workers,
-        };
+        let shared = (transit.clone(), doorbell.clone());
+        let worker_context = worker_context(worker_options, domain, shared, by_workers);
         let samples = fast.take_samples().expect("nobody else takes them");
         let sampler = Sampler::new(samples, counters.clone());
         let published = Published::new(
@@ -114,8 +109,7 @@ impl Thread {
             (counters, sampler),
             Netlink::open().map_err(AccelerateError::Netlink)?,
             (reader, transit),
-            (asked, Tracked::new(lane.as_ref().map(Lane::questions))),
-            export.as_ref().map(Export::view),
+            (asked, Tracked::new(lane.as_ref().map(Lane::questions)), view),
         )
         .map_err(AccelerateError::Netlink)?;
         Ok(Thread {
@@ -157,6 +151,16 @@ fn members(workers: usize) -> (Domain, Proxy, [Reader; 2]) {
     let proxy = domain.proxy().expect("the domain has three places");
     let readers = [(); 2].map(|()| domain.register().expect("the domain has three places"));
     (domain, proxy, readers)
+}
+
+/// What workers share with the other threads.
+fn worker_context(
+    worker_options: WorkerOptions,
+    domain: Domain,
+    (transit, doorbell): (Transit, Arc<EventFd>),
+    counts: Arc<OnceLock<WorkerCounts>>,
+) -> WorkerContext {
+    WorkerContext { worker_options, domain, transit, doorbell, counts }
 }
 
 /// The lane, if connections are forwarded one by one. The lane rings these bells for the reclaim thread and for the
