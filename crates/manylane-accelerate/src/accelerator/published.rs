@@ -49,7 +49,7 @@ pub(super) struct Published {
     readers: Mutex<(Reader, Transit)>,
     /// For the API's connections.
     tracked: Tracked,
-    /// Collectors, if there are any.
+    /// Collectors, where the operator names some.
     export: Option<ExportView>,
     pub questions: Questions<Thread>,
 }

@@ -78,7 +78,7 @@ pub(super) struct Thread {
     /// Collectors, where flows are exported: behind the lane, which has last records.
     #[expect(dead_code, reason = "its threads end with it")]
     export: Option<Export>,
-    /// The terms that programs and lane have now.
+    /// The last terms for the lane.
     in_force: InForce,
     fast: IngressProgram,
     pub(super) mirror: Mirror,

@@ -29,7 +29,7 @@ fn exports() -> (Exporter, Exports) {
     (exporter, exports)
 }
 
-/// The clock so many seconds after a start; a tick has 4 ms.
+/// The clock some seconds after a start; a tick has 4 ms.
 fn at(start_ms: u64, second: u64) -> Clock {
     Clock { now_ms: start_ms + second * 1000, tick: Some(TICK + second * 250), tick_ns: 4_000_000 }
 }
