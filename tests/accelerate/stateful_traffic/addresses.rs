@@ -21,7 +21,7 @@ fn an_address_that_goes_takes_its_connections_with_it() {
             .map(|text| text.parse::<IpAddr>().expect("an address"));
         let changes = [(WAN_V4, new_v4, 24), (WAN_V6, new_v6, 64)];
         let streams = started(&bed, [SERVER_V4, SERVER_V6]);
-        // These stay open: the server's end would close one that conntrack does not know any longer, and that is invalid.
+        // These connections stay open: the server's end would close one that conntrack does not know any longer, and that is invalid.
         let idles = [SERVER_V4, SERVER_V6].map(|server| settled(&bed, server));
         for ((stream, idle), (old, new, length)) in streams.iter().zip(&idles).zip(changes) {
             let is_old =

@@ -45,7 +45,7 @@ pub(crate) struct LaneThread {
     pub(super) lapsed: u64,
     /// Candidates that are to be looked up once more.
     pub(super) again: Vec<Candidate>,
-    /// Until then candidates gather: programs wake nobody while some lie in the buffer.
+    /// Until then candidates gather: while some lie in the buffer, no program wakes this thread.
     gathering: Instant,
     /// Open while connections are forwarded.
     pub(super) conntrack: Option<Kernel>,
@@ -199,7 +199,7 @@ impl LaneThread {
         let _ = poll(&fds, (!is_idle).then_some(until));
     }
 
-    /// Whether it waits until there are more candidates.
+    /// Whether the thread lets further candidates gather.
     fn is_gathering(&self) -> bool {
         self.gathering > Instant::now()
     }

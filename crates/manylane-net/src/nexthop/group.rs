@@ -209,7 +209,11 @@ mod tests {
     #[test]
     fn a_member_without_an_address_is_left_out_while_another_has_one() {
         let mut group = Group::new(&members(&[1, 1, 2]), |_| false);
-        assert_eq!(counts(&group), [128, 128, 256], "nobody has: all take part, and are asked for");
+        assert_eq!(
+            counts(&group),
+            [128, 128, 256],
+            "none has one: all take part, and are solicited"
+        );
         assert!(group.set_resolved(1, true));
         assert_eq!(counts(&group), [0, 512, 0]);
         assert!(!group.set_resolved(1, true), "that is known");
