@@ -127,7 +127,7 @@ inside() {
     # Links of the installed pages lead to installed files, but for sources.
     (
         cd /usr/share/doc/manylane/docs
-        grep -ohE '\]\([^)#: ]+\.(md|png|toml|json)' *.md | cut -c3- | grep -vE '^\.\./(bench|crates)/' | sort -u |
+        grep -ohE '\]\([^)#: ]+\.(md|png|toml|json)' *.md | cut -c3- | grep -vE '^\.\./(bench|crates|testdata)/' | sort -u |
             while read -r link; do [ -e "$link" ] || { echo "no such file: $link"; exit 1; }; done
     )
     bash -n /usr/share/bash-completion/completions/manylane

@@ -25,7 +25,7 @@ use std::cell::RefCell;
 use libfuzzer_sys::fuzz_target;
 use manylane_frame::vocabulary::{Checksum, Offload, PortId, QueueId, SegmentKind, Segments};
 use manylane_frame::{Batch, Depot, Frame, HEADROOM, Pool, Region};
-use manylane_net::forward::{Fate, Forwarder, Origin};
+use manylane_net::forward::{Fate, Forwarder, Origin, PortFacts};
 use manylane_net::forward::{PrepareError, Prepared, Sorted, Turn, Verdict, Verdicts, prepare};
 use manylane_net::icmp::{ErrorKind, may_answer_v4, may_answer_v6};
 use manylane_net::wire::checksum::Sum;
@@ -34,7 +34,7 @@ use manylane_net::wire::{ip, ipv4, ipv6, protocol, tcp, udp};
 use manylane_sync::rcu::Reader;
 
 use expected::{addresses, aged, bare, follow_each_other, make_up};
-use tables::{customer, ports, provider};
+use tables::{customer, provider};
 
 const FRAMES: u32 = 256;
 const FRAME_LEN_MAX: usize = ethernet::HEADER_LEN + 1500;
