@@ -94,7 +94,11 @@ impl Place {
         count: impl Fn() -> io::Result<u64>,
     ) -> Result<FrameLap> {
         let by_tier = || tier.map_or(0, |tier| self.forwarded(tier));
-        thread::sleep(slice / 4); // The generator starts, and queues fill.
+        let (called, before) = (Instant::now(), count()?);
+        while count()? == before && called.elapsed() < PATIENCE {
+            thread::sleep(LOOK); // A counter says that the generator has begun; no event does.
+        }
+        thread::sleep(slice / 4); // Queues fill.
         let (begun, frames, forwarded) = (Instant::now(), count()?, by_tier());
         thread::sleep(slice);
         let (frames, seconds) = (count()? - frames, begun.elapsed().as_secs_f64());
