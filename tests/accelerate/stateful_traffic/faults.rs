@@ -214,7 +214,9 @@ fn lost_notifications_leave_no_entry_behind() {
             datagrams.exchange(8);
         });
         assert!(bed.lane().resyncs > lost, "no notification was lost");
-        assert!(bed.accelerated.passed("no_flow") > entered + 16, "old entries were used");
+        // A connection is a candidate at its 16th packet without an entry.
+        let without = bed.accelerated.passed("no_flow") - entered;
+        assert!(without >= 16, "old entries were used: {without} packets had none");
         bed.finish();
     }
 }
