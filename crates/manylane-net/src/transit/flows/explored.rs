@@ -23,7 +23,6 @@
 //!    in `manylane-sync`'s `tests/loom.rs`). So each run of a program is a thread: one of them begins after the write.
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -61,9 +60,9 @@ fn a_program_follows_a_connection_whole_or_not_at_all() {
     static REFUSED: Seen = Seen::new("the number had to wait");
     let seen = [&BEFORE, &AFTER, &REFUSED];
     for is_ipv6 in [false, true] {
-        let bound = if is_ipv6 { 2 } else { 3 };
+        let (bound, flows) = (if is_ipv6 { 2 } else { 3 }, same_hash(is_ipv6));
         explore("flows, a number used again", Some(bound), move || {
-            replaced(real, Grace::Waited, Find::ByKey, is_ipv6, seen);
+            replaced(real, Grace::Waited, Find::ByKey, flows, seen);
         });
         seen.iter().for_each(|seen| seen.assert());
     }
@@ -76,19 +75,21 @@ fn no_program_follows_what_was_approved_before_the_generation_was_raised() {
     static AFTER: Seen = Seen::new("the program followed the second");
     static OVER: Seen = Seen::new("the grace period was over");
     let seen = [&BEFORE, &AFTER, &OVER];
+    let flows = same_hash(false);
     explore("flows, the generation raised", BOUND, move || {
-        raised(real, Raise::BeforeTheGracePeriod, seen);
+        raised(real, Raise::BeforeTheGracePeriod, flows, seen);
     });
     seen.iter().for_each(|seen| seen.assert());
 }
 
 #[test]
 fn the_twin_of_the_writer_passes() {
-    explore("flows twin, a number used again", BOUND, || {
-        replaced(twin(SOURCE), Grace::Waited, Find::ByKey, false, UNUSED);
+    let flows = same_hash(false);
+    explore("flows twin, a number used again", BOUND, move || {
+        replaced(twin(SOURCE), Grace::Waited, Find::ByKey, flows, UNUSED);
     });
-    explore("flows twin, the generation raised", BOUND, || {
-        raised(twin(SOURCE), Raise::BeforeTheGracePeriod, UNUSED);
+    explore("flows twin, the generation raised", BOUND, move || {
+        raised(twin(SOURCE), Raise::BeforeTheGracePeriod, flows, UNUSED);
     });
 }
 
@@ -102,7 +103,8 @@ macro_rules! mutant {
         #[test]
         #[should_panic(expected = $expected)]
         fn $name() {
-            explore(stringify!($name), BOUND, || $model);
+            let flows = same_hash(false);
+            explore(stringify!($name), BOUND, move || $model(flows));
         }
     };
 }
@@ -110,44 +112,45 @@ macro_rules! mutant {
 mutant!(
     mutant_an_index_published_before_the_entry_shows_half_of_it,
     "is not this connection's",
-    replaced(
+    |flows| replaced(
         twin(Orders { words_first: false, ..SOURCE }),
         Grace::Waited,
         Find::ByKey,
-        false,
+        flows,
         UNUSED
     )
 );
-mutant!(
-    mutant_a_relaxed_index_shows_half_of_an_entry,
-    "is not this connection's",
+mutant!(mutant_a_relaxed_index_shows_half_of_an_entry, "is not this connection's", |flows| {
     replaced(
         twin(Orders { publishes_index: false, ..SOURCE }),
         Grace::Waited,
         Find::ByKey,
-        false,
-        UNUSED
+        flows,
+        UNUSED,
     )
-);
+});
 mutant!(
     mutant_a_number_used_again_at_once_shows_half_of_each_connection,
     "is not this connection's",
-    replaced(real, Grace::Ignored, Find::ByKey, false, UNUSED)
+    |flows| replaced(real, Grace::Ignored, Find::ByKey, flows, UNUSED)
 );
 mutant!(
     mutant_a_program_that_compares_the_hash_alone_follows_another_connection,
     "is not this connection's",
-    replaced(real, Grace::Waited, Find::ByHash, false, UNUSED)
+    |flows| replaced(real, Grace::Waited, Find::ByHash, flows, UNUSED)
 );
-mutant!(
-    mutant_a_relaxed_approval_hides_what_it_rests_on,
-    "rests on something else",
-    raised(twin(Orders { publishes_state: false, ..SOURCE }), Raise::BeforeTheGracePeriod, UNUSED)
-);
+mutant!(mutant_a_relaxed_approval_hides_what_it_rests_on, "rests on something else", |flows| {
+    raised(
+        twin(Orders { publishes_state: false, ..SOURCE }),
+        Raise::BeforeTheGracePeriod,
+        flows,
+        UNUSED,
+    )
+});
 mutant!(
     mutant_a_generation_raised_during_the_grace_period_is_followed_after_it,
     "rests on something else",
-    raised(real, Raise::InTheGracePeriod, UNUSED)
+    |flows| raised(real, Raise::InTheGracePeriod, flows, UNUSED)
 );
 
 /// Whether a number is used again only after a grace period.
@@ -176,13 +179,12 @@ fn replaced<F: Flows>(
     make: impl Fn([WordsMut<u64>; 3], Domain) -> F,
     grace: Grace,
     find: Find,
-    is_ipv6: bool,
+    [first, other]: [NewFlow; 2],
     [before, after, refused]: [&'static Seen; 3],
 ) {
     let domain = Domain::new(2);
     let readers = readers(&domain);
     let waited = if grace == Grace::Waited { domain } else { Domain::new(0) };
-    let [first, other] = same_hash(is_ipv6);
     let (mut flows, mut control, program) = table(|words| make(words, waited), find);
     control.store(control::FLOWS, generation(1));
     let number = flows.insert(first).expect("the table is empty");
@@ -208,11 +210,11 @@ fn replaced<F: Flows>(
 fn raised<F: Flows>(
     make: impl Fn([WordsMut<u64>; 3], Domain) -> F,
     raise: Raise,
+    [flow, _]: [NewFlow; 2],
     [before, after, over]: [&'static Seen; 3],
 ) {
     let domain = Domain::new(2);
     let readers = readers(&domain);
-    let [flow, _] = same_hash(false);
     let (mut flows, mut control, program) = table(|words| make(words, domain.clone()), Find::ByKey);
     control.store(control::FLOWS, generation(1));
     // The generation of what the approvals rest on: routes, ports, rules.
@@ -268,19 +270,16 @@ fn generation(number: u32) -> u64 {
 
 /// Two connections whose originals have the same tag, and begin in the same bucket.
 fn same_hash(is_ipv6: bool) -> [NewFlow; 2] {
-    static FOUND: [OnceLock<[NewFlow; 2]>; 2] = [OnceLock::new(), OnceLock::new()];
-    *FOUND[usize::from(is_ipv6)].get_or_init(|| {
-        let mut hosts = HashMap::new();
-        for host in 0.. {
-            let flow = masqueraded(is_ipv6, host, 1000);
-            let hash = Key::of(flow.original).hash(SEED);
-            // Of two buckets, the fourth bit says which.
-            if let Some(before) = hosts.insert((hash >> 32 | 1, hash & BUCKET as u64), host) {
-                return [masqueraded(is_ipv6, before, 1000), flow];
-            }
+    let mut hosts = HashMap::new();
+    for host in 0.. {
+        let flow = masqueraded(is_ipv6, host, 1000);
+        let hash = Key::of(flow.original).hash(SEED);
+        // Of two buckets, the fourth bit says which.
+        if let Some(before) = hosts.insert((hash >> 32 | 1, hash & BUCKET as u64), host) {
+            return [masqueraded(is_ipv6, before, 1000), flow];
         }
-        unreachable!("hosts are more than tags")
-    })
+    }
+    unreachable!("hosts are more than tags")
 }
 
 /// A program of the kernel that follows flows, as `flow_table.h` and `decide.h` have it.
