@@ -191,7 +191,7 @@ fn lost_notifications_leave_no_entry_behind() {
         bed.wait_for_lane("UDP", || {
             datagrams.exchange(4);
         });
-        let lost = bed.lane().resyncs;
+        let (lost, generation) = (bed.lane().resyncs, bed.lane().generation);
         bed.accelerated.signal(Signal::SIGSTOP);
         // By the kernel, once the lease has lapsed: many connections, which end at once.
         let sender = client.run(|| UdpSocket::bind("10.1.0.1:0")).expect("a port is free");
@@ -214,6 +214,7 @@ fn lost_notifications_leave_no_entry_behind() {
             datagrams.exchange(8);
         });
         assert!(bed.lane().resyncs > lost, "no notification was lost");
+        assert!(bed.lane().generation > generation, "entries count that are older than the lapse");
         // A connection is a candidate at its 16th packet without an entry.
         let without = bed.accelerated.passed("no_flow") - entered;
         assert!(without >= 16, "old entries were used: {without} packets had none");

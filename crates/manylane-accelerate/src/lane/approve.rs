@@ -263,6 +263,7 @@ impl LaneThread {
         if before.generation != self.terms.generation {
             // Rules are read behind the word that stopped all entries.
             self.rules = None;
+            self.look_for_lapse();
         } else if before.ports != self.terms.ports
             && let Some(rules) = &mut self.rules
         {

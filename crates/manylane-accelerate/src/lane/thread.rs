@@ -140,7 +140,8 @@ impl LaneThread {
                 lock(&self.wanted).current = Some(looked);
             }
             self.read_rules();
-            if self.rules.is_some() || !self.terms.is_needed() {
+            // No entry is approved while the end of its connection may be unread.
+            if !has_more && (self.rules.is_some() || !self.terms.is_needed()) {
                 self.review_some();
             }
             if !has_more && self.is_ready() {

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use manylane_net::transit::flows::Required;
 
 use super::Thread;
+use crate::accelerator::lease::now;
 use crate::accelerator::ports::Port;
 use crate::firewall;
 use crate::lane::{LanePort, LaneTerms, Wanted};
@@ -22,6 +23,8 @@ pub(super) struct InForce {
     interfaces: Vec<Option<u32>>,
     /// The lane has not come round for too long.
     is_late: bool,
+    /// The end of the lease that is known to have lapsed.
+    lapsed: u64,
 }
 
 impl Thread {
@@ -79,13 +82,22 @@ impl Thread {
         // A lane that hangs does not hear of connections that end.
         let is_late = current.is_some_and(|at| at.elapsed() > self.published.options.stale_limit);
         let was_late = std::mem::replace(&mut self.in_force.is_late, is_late);
-        let generation = generation || (is_late && !was_late);
+        let has_lapsed = self.finds_lapse();
+        let generation = generation || has_lapsed || (is_late && !was_late);
         if generation {
             self.renew_generation();
         }
         if generation || is_stricter {
             self.write_ports();
         }
+    }
+
+    /// Whether the lease has lapsed, once for each time. Connections have ended meanwhile, and the lane may not have heard
+    /// of it: no entry counts until the lane has.
+    fn finds_lapse(&mut self) -> bool {
+        let until = self.lease.until();
+        let is_new = self.lease.renewals() > 0 && self.lease.has_lapsed(now());
+        is_new && std::mem::replace(&mut self.in_force.lapsed, until) != until
     }
 }
 
