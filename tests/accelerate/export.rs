@@ -24,6 +24,8 @@ use manylane_lab::tools::mortal;
 use manylane_lab::{CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6, Topology, until};
 use nix::sys::signal::Signal;
 
+use super::flows::connected;
+
 const PORT: u16 = 9000;
 /// Bytes of a payload.
 const PAYLOAD: usize = 100;
@@ -51,14 +53,7 @@ impl Talk {
     }
 
     fn tcp(topology: &Topology, server: IpAddr, port: u16) -> Talk {
-        let end = SocketAddr::new(server, port);
-        let listens = topology.host("server").run(move || TcpListener::bind(end));
-        let listens = listens.expect("the address is there");
-        let client = topology.host("client").run(move || TcpStream::connect(end));
-        let client = client.expect("the server listens");
-        let (server, _) = listens.accept().expect("a client has connected");
-        client.set_nodelay(true).expect("it is open");
-        server.set_nodelay(true).expect("it is open");
+        let [client, server] = connected(topology, SocketAddr::new(server, port));
         Talk::Tcp(client, server)
     }
 

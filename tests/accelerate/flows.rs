@@ -57,6 +57,18 @@ impl Datagrams {
     }
 }
 
+/// The client's and the server's end of a new connection. Each write is a packet.
+pub(super) fn connected(topology: &Topology, to: SocketAddr) -> [TcpStream; 2] {
+    let listens = topology.host("server").run(move || TcpListener::bind(to));
+    let listens = listens.expect("the address is there");
+    let client = topology.host("client").run(move || TcpStream::connect(to));
+    let client = client.expect("the server listens");
+    let (server, _) = listens.accept().expect("a client has connected");
+    let ends = [client, server];
+    ends.iter().for_each(|end| end.set_nodelay(true).expect("it is open"));
+    ends
+}
+
 /// A connection of TCP, from end to end.
 struct Stream {
     client: TcpStream,
@@ -65,14 +77,7 @@ struct Stream {
 
 impl Stream {
     fn open(topology: &Topology, server: IpAddr) -> Stream {
-        let end = SocketAddr::new(server, PORT);
-        let listens = topology.host("server").run(move || TcpListener::bind(end));
-        let listens = listens.expect("the address is there");
-        let client = topology.host("client").run(move || TcpStream::connect(end));
-        let client = client.expect("the server listens");
-        let (server, _) = listens.accept().expect("a client has connected");
-        client.set_nodelay(true).expect("it is open");
-        server.set_nodelay(true).expect("it is open");
+        let [client, server] = connected(topology, SocketAddr::new(server, PORT));
         Stream { client, server }
     }
 

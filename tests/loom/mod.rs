@@ -1,7 +1,9 @@
 //! What every model of every crate begins with: [`explore`] runs it, [`Seen`] says what it met.
 
-// std's atomics, which loom does not see, taken from `primitive`.
-#![allow(clippy::disallowed_types)]
+#![allow(
+    clippy::disallowed_types,
+    reason = "std's atomics, which loom does not see, taken from `primitive`: they are the test's own"
+)]
 
 use manylane_sync::primitive::foreign::{AtomicU64, Ordering};
 

@@ -23,6 +23,8 @@ mod messages;
 
 pub mod accelerator;
 pub mod firewall;
+#[cfg(test)]
+mod fixtures;
 pub mod gate;
 mod lane;
 pub mod mirror;

@@ -177,6 +177,7 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
+    use crate::fixtures;
 
     fn connection(status: Status) -> Connection {
         let address = |last| IpAddr::from([192, 0, 2, last]);
@@ -194,20 +195,7 @@ mod tests {
             destination_port: 6000,
             protocol: 17,
         };
-        Connection {
-            original,
-            reply,
-            id: 1,
-            status,
-            timeout: None,
-            mark: 0,
-            zone: 0,
-            tcp: None,
-            has_helper: false,
-            has_sequence_adjustment: false,
-            has_synproxy: false,
-            has_master: false,
-        }
+        fixtures::connection([original, reply], 1, status)
     }
 
     #[test]

@@ -84,6 +84,7 @@ const HEARD_AT_ONCE: usize = 256;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixtures;
     use crate::lane::connection::tuple;
     use manylane_io::netlink::conntrack::{self, Status};
     use manylane_net::wire::protocol;
@@ -107,20 +108,7 @@ mod tests {
         };
         let entry = Compared { number: 0, id: 7, tuples: [original, reply].map(tuple) };
         let settled = Status::SEEN_REPLY | Status::ASSURED | Status::CONFIRMED | Status::SOURCE_NAT;
-        let same = Connection {
-            original,
-            reply,
-            id: 7,
-            status: settled,
-            timeout: None,
-            mark: 0,
-            zone: 0,
-            tcp: None,
-            has_helper: false,
-            has_sequence_adjustment: false,
-            has_synproxy: false,
-            has_master: false,
-        };
+        let same = fixtures::connection([original, reply], 7, settled);
         assert_eq!(difference(&entry, Some(&same)), None);
         let elsewhere = conntrack::Tuple { destination: end("10.3.0.254"), ..reply };
         for (found, said) in [

@@ -11,6 +11,7 @@ use super::LaneTerms;
 use super::connection::{check, own_timeout, sent, tuples, whole_timeout};
 use super::record::{Record, Records};
 use super::refusal::{Refusal, Removal};
+use crate::fixtures;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -25,19 +26,15 @@ fn tuple(source: &str, destination: &str, ports: [u16; 2], protocol: u8) -> conn
 /// A settled connection from a station behind a router that masquerades.
 fn masqueraded(protocol: u8) -> Connection {
     let status = Status::SEEN_REPLY.0 | Status::ASSURED.0 | Status::CONFIRMED.0;
+    let tuples = [
+        tuple("10.1.0.2", "192.0.2.7", [4000, 443], protocol),
+        tuple("192.0.2.7", "198.51.100.1", [443, 6000], protocol),
+    ];
+    let status = Status(status | Status::SOURCE_NAT.0 | Status::SOURCE_NAT_DONE.0);
     Connection {
-        original: tuple("10.1.0.2", "192.0.2.7", [4000, 443], protocol),
-        reply: tuple("192.0.2.7", "198.51.100.1", [443, 6000], protocol),
-        id: 7,
-        status: Status(status | Status::SOURCE_NAT.0 | Status::SOURCE_NAT_DONE.0),
         timeout: Some(Duration::from_secs(100)),
-        mark: 0,
-        zone: 0,
         tcp: (protocol == TCP).then_some(Tcp { state: Tcp::ESTABLISHED, flags: [0; 2] }),
-        has_helper: false,
-        has_sequence_adjustment: false,
-        has_synproxy: false,
-        has_master: false,
+        ..fixtures::connection(tuples, 7, status)
     }
 }
 

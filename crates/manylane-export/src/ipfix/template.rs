@@ -88,90 +88,57 @@ pub(super) fn write_all(templates: &mut Vec<u8>, options: &mut Vec<u8>) {
     NOT_SENT.write(options);
 }
 
-pub(super) static FLOW_V4: Template<FlowRecord> = Template {
-    id: 256,
-    scopes: 0,
-    fields: &[
-        field(8, 4, |one, to| v4(one.received.source, to)),
-        field(12, 4, |one, to| v4(one.received.destination, to)),
-        SOURCE_PORT,
-        DESTINATION_PORT,
-        PROTOCOL,
-        INGRESS,
-        EGRESS,
-        PACKETS,
-        OCTETS,
-        START,
-        END,
-        REASON,
-    ],
-};
+/// The elements of a flow record: addresses as they arrive, what every flow has, and what is translated.
+macro_rules! flow {
+    ([$source:expr, $destination:expr] $(, $translated:expr)*) => {
+        &[
+            $source,
+            $destination,
+            SOURCE_PORT,
+            DESTINATION_PORT,
+            PROTOCOL,
+            INGRESS,
+            EGRESS,
+            PACKETS,
+            OCTETS,
+            START,
+            END,
+            REASON,
+            $($translated,)*
+        ]
+    };
+}
+
+pub(super) static FLOW_V4: Template<FlowRecord> =
+    Template { id: 256, scopes: 0, fields: flow!([SOURCE_V4, DESTINATION_V4]) };
 
 pub(super) static FLOW_V4_TRANSLATED: Template<FlowRecord> = Template {
     id: 257,
     scopes: 0,
-    fields: &[
-        field(8, 4, |one, to| v4(one.received.source, to)),
-        field(12, 4, |one, to| v4(one.received.destination, to)),
-        SOURCE_PORT,
-        DESTINATION_PORT,
-        PROTOCOL,
-        INGRESS,
-        EGRESS,
-        PACKETS,
-        OCTETS,
-        START,
-        END,
-        REASON,
+    fields: flow!(
+        [SOURCE_V4, DESTINATION_V4],
         // postNATSourceIPv4Address and its like.
         field(225, 4, |one, to| v4(one.sent.source, to)),
         field(226, 4, |one, to| v4(one.sent.destination, to)),
         NEW_SOURCE_PORT,
-        NEW_DESTINATION_PORT,
-    ],
+        NEW_DESTINATION_PORT
+    ),
 };
 
-pub(super) static FLOW_V6: Template<FlowRecord> = Template {
-    id: 258,
-    scopes: 0,
-    fields: &[
-        field(27, 16, |one, to| v6(one.received.source, to)),
-        field(28, 16, |one, to| v6(one.received.destination, to)),
-        SOURCE_PORT,
-        DESTINATION_PORT,
-        PROTOCOL,
-        INGRESS,
-        EGRESS,
-        PACKETS,
-        OCTETS,
-        START,
-        END,
-        REASON,
-    ],
-};
+pub(super) static FLOW_V6: Template<FlowRecord> =
+    Template { id: 258, scopes: 0, fields: flow!([SOURCE_V6, DESTINATION_V6]) };
 
 pub(super) static FLOW_V6_TRANSLATED: Template<FlowRecord> = Template {
     id: 259,
     scopes: 0,
-    fields: &[
-        field(27, 16, |one, to| v6(one.received.source, to)),
-        field(28, 16, |one, to| v6(one.received.destination, to)),
-        SOURCE_PORT,
-        DESTINATION_PORT,
-        PROTOCOL,
-        INGRESS,
-        EGRESS,
-        PACKETS,
-        OCTETS,
-        START,
-        END,
-        REASON,
+    fields: flow!(
+        [SOURCE_V6, DESTINATION_V6],
         // postNATSourceIPv6Address and its like.
         field(281, 16, |one, to| v6(one.sent.source, to)),
         field(282, 16, |one, to| v6(one.sent.destination, to)),
         NEW_SOURCE_PORT,
-        NEW_DESTINATION_PORT,
-    ],
+        NEW_DESTINATION_PORT
+    ),
 };
 
 /// RFC 8158, section 5.2, "NAT44 Session Create or Delete".
@@ -236,6 +203,11 @@ pub(super) static NOT_SENT: Template<NotSent> = Template {
     ],
 };
 
+// sourceIPv4Address, destinationIPv4Address, and those of IPv6.
+const SOURCE_V4: Field<FlowRecord> = field(8, 4, |one, to| v4(one.received.source, to));
+const DESTINATION_V4: Field<FlowRecord> = field(12, 4, |one, to| v4(one.received.destination, to));
+const SOURCE_V6: Field<FlowRecord> = field(27, 16, |one, to| v6(one.received.source, to));
+const DESTINATION_V6: Field<FlowRecord> = field(28, 16, |one, to| v6(one.received.destination, to));
 // sourceTransportPort, destinationTransportPort, protocolIdentifier.
 const SOURCE_PORT: Field<FlowRecord> = field(7, 2, |one, to| port(one.received.source, to));
 const DESTINATION_PORT: Field<FlowRecord> =
