@@ -1,8 +1,8 @@
 //! The log of translations: when conntrack's connections that are translated begin and end, for collectors (RFC 8158).
 //!
 //! The log covers all translated connections of the router, the lane's and the kernel's: an operator may have to tell the
-//! subscriber of an address at some time, and then needs the short ones, too. A thread of its own hears conntrack, by a socket of its
-//! own: the lane's hears ends only, and a storm of beginnings must not cost the lane any of them.
+//! subscriber of an address at some time, and then needs the short ones, too. A thread of its own hears conntrack, by a
+//! socket of its own: the lane's hears ends only, and a storm of beginnings must not cost the lane any of them.
 //!
 //! If announcements are lost, since this thread was too slow, the log lacks events; [`NatStatus`] counts how often.
 
