@@ -8,7 +8,6 @@ use manylane_api::{Client, ConfigApplied, ConfigRequest, ConfigStatus, PortStatu
 use manylane_lab::scenario::{Running, all_answered, lab};
 use manylane_lab::{
     Host, Lab, LabOptions, RouterOptions, SERVER_V4, SERVER_V6, Steady, SteadyOptions, ping, tool,
-    until,
 };
 
 const MANYLANE: &str = env!("CARGO_BIN_EXE_manylane");
@@ -225,11 +224,7 @@ fn written(name: &str, text: &str) -> String {
 }
 
 fn ends_well(running: Running) {
-    until("nothing is under way", || {
-        let ledger: manylane_api::Ledger =
-            running.client().ask("/v1/ledger").map_err(|error| error.to_string())?;
-        if ledger.missing == 0 { Ok(()) } else { Err(format!("{ledger:?}")) }
-    });
+    running.wait_for_balance();
     let (status, said) = running.terminate();
     assert!(status.success() && said.contains("missing 0"), "{status}: {said}");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use manylane_api::{AddressState, AddressStatus, NeighbourState, NeighbourStatus};
 use manylane_io::netlink::Netlink;
-use manylane_lab::scenario::{Running, all_answered, assert_balanced, lab};
+use manylane_lab::scenario::{Running, all_answered, lab};
 use manylane_lab::{
     Host, LAN_V4, LAN_V6, LabOptions, Outcome, Pinger, RouterOptions, SERVER_V4, SERVER_V6,
 };
@@ -56,7 +56,7 @@ fn neighbours_are_set_in_the_file_added_and_deleted_while_the_daemon_runs() {
         assert_eq!((known.state, known.mac), (NeighbourState::Permanent, Some(mac)));
         all_answered(&lab.client, server, 56);
     }
-    assert_balanced(&running.client().ask("/v1/ledger").expect("it answers"));
+    running.wait_for_balance();
     let (status, said) = running.terminate();
     assert!(status.success(), "{status}: {said}");
 }
@@ -144,7 +144,7 @@ fn a_station_that_has_the_gateways_addresses_at_start_takes_no_ipv4_address() {
                 _ => assert_ne!(own.state, AddressState::Duplicate, "{own:?}"),
             }
         }
-        assert_balanced(&running.client().ask("/v1/ledger").expect("it answers"));
+        running.wait_for_balance();
         let (status, said) = running.terminate();
         assert!(status.success(), "{status}: {said}");
     }

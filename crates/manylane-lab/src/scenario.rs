@@ -17,6 +17,7 @@ use nix::unistd::Pid;
 use crate::config::RouterOptions;
 use crate::network::{Lab, LabOptions};
 use crate::ping::{IcmpError, Outcome, PATIENCE, Pinger, ping};
+use crate::tools::until;
 use manylane_api::{Client, Ledger};
 use manylane_io::namespace::Host;
 
@@ -52,12 +53,20 @@ pub fn has(program: &str) -> bool {
     found
 }
 
-/// Every packet and every frame is accounted for, in all and by port of entry.
+/// Every packet and every frame is accounted for, in all and by port of entry, when nothing is under way.
 pub fn assert_balanced(ledger: &Ledger) {
-    assert_eq!(ledger.missing, 0, "packets are missing: {ledger:#?}");
-    assert_eq!(ledger.frames.missing, 0, "frames are missing: {ledger:#?}");
-    for port in &ledger.per_port {
-        assert_eq!(port.missing, 0, "packets of {} are missing: {ledger:#?}", port.port);
+    if let Some(missing) = missing(ledger) {
+        panic!("{missing} are missing: {ledger:#?}");
+    }
+}
+
+/// What is not accounted for.
+fn missing(ledger: &Ledger) -> Option<String> {
+    let port = ledger.per_port.iter().find(|port| port.missing != 0);
+    match (ledger.missing, ledger.frames.missing) {
+        (0, 0) => port.map(|port| format!("packets of {}", port.port)),
+        (0, _) => Some("frames".to_owned()),
+        _ => Some("packets".to_owned()),
     }
 }
 
@@ -142,6 +151,16 @@ impl Running {
     /// A client of its API.
     pub fn client(&self) -> Client {
         Client::new(&self.socket())
+    }
+
+    /// Waits until every packet and every frame is accounted for: packets that pass while counters are read are counted in a
+    /// part of them.
+    pub fn wait_for_balance(&self) {
+        until("every packet is accounted for", || {
+            let ledger: Ledger =
+                self.client().ask("/v1/ledger").map_err(|error| error.to_string())?;
+            missing(&ledger).map_or(Ok(()), |missing| Err(format!("{missing}: {ledger:#?}")))
+        });
     }
 
     /// Ends it with SIGTERM: its status, and what else it said on standard error.
