@@ -85,6 +85,7 @@ pub use error::AccelerateError;
 pub use export::{IPFIX_ACTIVE, IPFIX_INACTIVE, IpfixOptions};
 pub use lease::{Lease, Tables};
 pub use lock::LockError;
+pub use manylane_net::transit::flows::FLOWS_MAX;
 
 use crate::gate::{self, Bypass, Gate, Standing, Terms, Tier};
 use manylane_api::accelerate::{Accelerated, AcceleratedLedger};
@@ -178,8 +179,6 @@ impl Options {
 
 /// Room for connections: 29 MB.
 pub const FLOWS: usize = 1 << 17;
-/// More connections have no room: as many as an entry's number can tell apart, and more than any machine has memory for.
-pub const FLOWS_MAX: usize = 1 << 24;
 /// How long packets are forwarded by tables after they were known to be true.
 pub const LEASE: Duration = Duration::from_millis(200);
 /// How long packets are forwarded by tables that are known to be behind.

@@ -328,14 +328,14 @@ static __always_inline enum verdict route_out(const struct packet *packet, struc
 /* Whether the transport's header, `at` bytes behind the frame's start, is as conntrack wants it; reads ports and flags.
  * `len` bytes of the packet are behind the IP header. */
 static __always_inline int reads_transport(const struct packet *packet, struct decision *decision, __u32 at,
-					   __u32 protocol, __u32 len, __u64 version)
+					   __u32 protocol, __u32 len, __u64 is_ipv6)
 {
 	const void *header = packet->data + at;
 	__u32 flags, offset;
 
 	if (header + HEADER_UDP > packet->end || len < HEADER_UDP)
 		return 0;
-	decision->key.ends = *(const __u32 *)header | (__u64)protocol << 32 | version << 40;
+	decision->key.ends = *(const __u32 *)header | (__u64)protocol << 32 | is_ipv6 << 40;
 	if (protocol == PROTOCOL_UDP) {
 		decision->has_payload = 1;
 		return bpf_ntohs(*(const __u16 *)(header + 4)) == len;
@@ -384,7 +384,7 @@ static __noinline int by_flow4(const struct packet *packet, struct decision *dec
 		return MALFORMED;
 	len = bpf_ntohs(header[0] >> 16);
 	if (header[1] >> 16 & FRAGMENT_V4 ||
-	    !reads_transport(packet, decision, LINK_HEADER + HEADER_V4, header[2] >> 8 & 0xff, len - HEADER_V4, 4))
+	    !reads_transport(packet, decision, LINK_HEADER + HEADER_V4, header[2] >> 8 & 0xff, len - HEADER_V4, 0))
 		return NO_FLOW;
 	decision->key.addresses[0] = header[3] | (__u64)header[4] << 32;
 	decision->key.addresses[1] = decision->key.addresses[2] = decision->key.addresses[3] = 0;
@@ -417,30 +417,37 @@ static __noinline int by_flow6(const struct packet *packet, struct decision *dec
 {
 	const __u32 *header = packet->data + LINK_HEADER;
 	__u32 translated[HEADER_V6 / 4], len;
-	const __u64 *other;
+	const __u64 *entry, *other;
 	__u64 destination[2];
 	int id, verdict;
 
 	if ((void *)header + HEADER_V6 > packet->end)
 		return MALFORMED;
 	len = HEADER_V6 + bpf_ntohs(header[1] & 0xffff);
-	if (!reads_transport(packet, decision, LINK_HEADER + HEADER_V6, header[1] >> 16 & 0xff, len - HEADER_V6, 6))
+	if (!reads_transport(packet, decision, LINK_HEADER + HEADER_V6, header[1] >> 16 & 0xff, len - HEADER_V6, 1))
 		return NO_FLOW;
 	__builtin_memcpy(decision->key.addresses, header + 2, 32);
 	verdict = follows_flow(decision, 1);
-	/* The destination is the source of what comes the other way. */
-	other = flow_addresses_at(((decision->flow - 1) ^ 1) + 1);
+	entry = flow_at(decision->flow);
 	if (verdict != FORWARDED)
 		return verdict;
-	if (!other)
-		return NO_FLOW;
+	if (!entry)
+		return NO_FLOW; /* The entry was there a moment ago. */
 	if (LOAD(control[CONTROL_RULES]) >> LISTS_V6 & 0xffff)
 		return KERNEL_ROUTE;
 	if (flags & RP_STRICT_V6 && !source_is_valid6(decision->key.addresses, decision->ingress))
 		return REVERSE_PATH;
 	decision->len = len;
-	destination[0] = LOAD(other[0]);
-	destination[1] = LOAD(other[1]);
+	destination[0] = decision->key.addresses[2];
+	destination[1] = decision->key.addresses[3];
+	if (LOAD(entry[FLOW_STATE]) >> 48 & FLOW_TRANSLATED) {
+		/* The destination is the source of what comes the other way. */
+		other = flow_addresses_at(other_flow(entry));
+		if (!other)
+			return NO_FLOW;
+		destination[0] = LOAD(other[0]);
+		destination[1] = LOAD(other[1]);
+	}
 	__builtin_memcpy(translated, header, 24);
 	__builtin_memcpy(translated + 6, destination, 16);
 	id = lookup6(bpf_be64_to_cpu(destination[0]), bpf_be64_to_cpu(destination[1]));

@@ -32,7 +32,7 @@ static __always_inline int is_translated(__u32 place, struct translation *transl
 	translation->ports = ports;
 	translation->for_addresses = ports >> 32 & 0xffff;
 	translation->for_ports = ports >> 48;
-	translation->other = flow_addresses_at(((place - 1) ^ 1) + 1);
+	translation->other = flow_addresses_at(other_flow(entry));
 	return translation->other != 0;
 }
 

@@ -45,7 +45,7 @@ impl Transit {
         let is_approved =
             state as u32 == (word >> 32) as u32 && u16::from((state >> 32) as u8) == ingress.number;
         check(!closes && !is_closed && is_approved, Verdict::FlowPaused)?;
-        let to = flows.key(entry ^ 1).tuple().inverted();
+        let to = flows.key(flows.other(entry)).tuple().inverted();
         let is_translated = state >> 48 & entry::TRANSLATED != 0;
         Ok(Some(Followed {
             egress: u16::from((state >> 40) as u8),

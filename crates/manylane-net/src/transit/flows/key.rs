@@ -56,7 +56,6 @@ impl Key {
     pub fn of(tuple: Tuple) -> Key {
         let ports = [tuple.source_port.to_be_bytes(), tuple.destination_port.to_be_bytes()];
         let ports = u32::from_ne_bytes(ports.concat().try_into().expect("twice two bytes"));
-        let version: u64 = if tuple.is_ipv6() { 6 } else { 4 };
         let addresses = match (tuple.source, tuple.destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let [source, destination] = [source, destination]
@@ -68,11 +67,12 @@ impl Key {
                 [a, b, c, d]
             }
         };
-        Key { addresses, ends: u64::from(ports) | u64::from(tuple.protocol) << 32 | version << 40 }
+        let [protocol, is_ipv6] = [tuple.protocol.into(), u64::from(tuple.is_ipv6())];
+        Key { addresses, ends: u64::from(ports) | protocol << 32 | is_ipv6 << 40 }
     }
 
     pub fn is_ipv6(&self) -> bool {
-        self.ends >> 40 == 6
+        self.ends >> 40 & 1 == 1
     }
 
     /// The tuple with this key.

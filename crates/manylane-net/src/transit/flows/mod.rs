@@ -8,25 +8,30 @@
 //! |----------------|----------------------------------------------------------------|
 //! | `key.rs`       | [`Tuple`]: both ends of a packet; the words and the hash of it |
 //! | `table.rs`     | [`FlowsMut`]: the writer                                       |
+//! | `owners.rs`    | which entries are free, and whose the others are               |
 //! | `translate.rs` | what a translation does to a frame: the program's twin         |
 //!
 //! # The tables
 //!
-//! A flow takes two entries side by side, one for each direction: the even one for packets as the connection's opener
-//! sends them, the odd one for replies. The table has two entries and four places of the index for each flow.
+//! A flow takes two entries, one for each direction: of packets as the connection's opener sends them, and of replies. The
+//! table has two entries and two places of the index for each flow.
 //!
 //! | table                 | holds                                                                                  |
 //! |-----------------------|----------------------------------------------------------------------------------------|
-//! | `flow_index: u64`     | buckets of 8 places: the upper half of a hash, and below it the entry plus one         |
 //! | `flow_entries: u64`   | a line for each direction: what identifies it, its translation, its state, its counters |
-//! | `flow_addresses: u64` | a line for each flow: IPv6 addresses of both directions, as they arrive                |
+//! | `flow_addresses: u64` | half a line for each direction: IPv6 addresses, as they arrive                         |
+//! | `flow_index: u64`     | buckets of 8 places: the upper half of a hash, and below it the entry plus one         |
 //!
-//! A direction has its place in the bucket that its hash names, or in the one beside that. The translation of a direction
-//! is the other direction turned around; so IPv6 keeps no translated addresses.
+//! A packet of a table with many flows waits for memory, and for little else: a line that it finds by a line takes twice as
+//! long as one that it finds by its own hash. So an entry is in a **home** of its hash, one of two lines side by side, if
+//! one is free when its flow comes: nine of ten are, in a table half full. The index leads to the others, in the bucket
+//! that the hash names, or in the one beside that.
+//!
+//! The translation of a direction is the other direction turned around; so IPv6 keeps no translated addresses.
 //!
 //! | words of an entry | by           | hold                                                                |
 //! |-------------------|--------------|---------------------------------------------------------------------|
-//! | 0 to 3            | the writer   | addresses (IPv4), ports, protocol; both translated; sums' differences |
+//! | 0 to 3            | the writer   | addresses (IPv4), ports, protocol; the other direction's entry; both translated; sums' differences |
 //! | 4                 | the writer   | generation, and the ports that the flow is approved for             |
 //! | 5, 6              | the programs | packets, bytes                                                      |
 //! | 7                 | the programs | the last packet's tick; packets that the kernel got; whether it closes |
@@ -37,13 +42,14 @@
 //!
 //! # Concurrency
 //!
-//! An entry is written while no place of the index leads to it, and used again after a grace period. A reader that follows
-//! an older place compares the whole key, and finds that of another connection or its own. The generation is the switch: a
-//! packet follows an entry whose generation is the control word's. To raise that one word stops all flows at once.
+//! An entry is written while its ends match no packet's, gets its ends last, and loses them first; it is used again after a
+//! grace period. A reader compares the whole key, wherever it has been led. The generation is the switch: a packet follows
+//! an entry whose generation is the control word's. To raise that one word stops all flows at once.
 //!
 //! Loom explores the writer beside a program in `explored.rs`, with mutants of both.
 
 mod key;
+mod owners;
 mod table;
 mod translate;
 
@@ -67,18 +73,26 @@ pub(super) const ENTRY_WORDS: usize = 8;
 /// Places of a bucket: one line.
 pub(super) const BUCKET: usize = 8;
 
+/// Words of an entry's IPv6 addresses: half a line.
+pub(super) const ADDRESS_WORDS: usize = 4;
+
+/// The most flows: an entry names that of the other direction in 22 bits.
+pub const FLOWS_MAX: usize = 1 << (63 - entry::OTHER_FROM);
+
 /// Words of `flow_index`, of `flow_entries` and of `flow_addresses`, for this many flows.
 pub fn words(flows: usize) -> [usize; 3] {
-    // Half of the places are in use when all flows are.
-    let index = (flows.max(1) * 4).next_power_of_two().max(2 * BUCKET);
-    [index, flows.max(1) * 2 * ENTRY_WORDS, flows.max(1) * 8]
+    // Four of ten entries have no home in a full table: then as many places are in use.
+    let index = (flows.max(1) * 2).next_power_of_two().max(2 * BUCKET);
+    let entries = flows.max(1) * 2;
+    [index, entries * ENTRY_WORDS, entries * ADDRESS_WORDS]
 }
 
 /// An entry's words.
 pub(super) mod entry {
     /// IPv4 source, and destination from bit 32, as they lie in memory.
     pub const ADDRESSES: usize = 0;
-    /// The ports as they lie in memory, the protocol from bit 32, the version from bit 40.
+    /// The ports as they lie in memory, the protocol from bit 32, bit 40 for IPv6, [`LEFT`]; the other direction's entry
+    /// from [`OTHER_FROM`].
     pub const ENDS: usize = 1;
     /// As [`ADDRESSES`], translated.
     pub const NEW_ADDRESSES: usize = 2;
@@ -93,6 +107,11 @@ pub(super) mod entry {
     /// The last packet's tick times two, plus one if it had a payload; from bit 32 packets that the kernel got; from bit
     /// 48 whether the connection is being opened, closed or reset.
     pub const USE: usize = 7;
+
+    /// Of [`ENDS`]: the flow was taken out.
+    pub const LEFT: u64 = 1 << 41;
+    /// Of [`ENDS`]: where the other direction's entry begins.
+    pub const OTHER_FROM: u32 = 42;
 
     /// Of [`STATE`]: addresses or ports are translated.
     pub const TRANSLATED: u64 = 1;

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use manylane_sync::rcu::{Domain, Slots};
 use manylane_sync::words::{Words, WordsMut};
 
+use super::owners::Owners;
 use super::translate::differences;
-use super::{BUCKET, ENTRY_WORDS, Key, Tuple, entry, words};
+use super::{ADDRESS_WORDS, BUCKET, ENTRY_WORDS, Key, Tuple, entry, words};
 use crate::transit::layout::control;
 
 /// Which packets are forwarded only with a flow.
@@ -60,9 +61,9 @@ pub struct NewFlow {
 pub enum FlowsFull {
     /// All flows are in use, or wait for their grace period.
     Flows,
-    /// The buckets of the connection's hash are full.
+    /// The homes of the connection's hash are taken, and the buckets of the index that would lead elsewhere are full.
     Bucket,
-    /// A flow has this tuple, or one with the same hash.
+    /// A flow has this tuple, or the index leads to one with the same hash.
     Taken,
 }
 
@@ -87,26 +88,24 @@ pub struct FlowUse {
 ///
 /// # Invariants
 ///
-/// 1. A place of the index leads to an entry exactly while its flow is in use.
-/// 2. Words of an entry other than its state are written only while no place leads to it, and no reader can hold its
-///    number: between `take` and the first place, and after a grace period behind the last.
+/// 1. The ends of an entry are those of its flow exactly while that is in use; else they are 0, or [`entry::LEFT`], and
+///    match no packet's.
+/// 2. Words of an entry other than its state and that bit are written only while no reader can hold it: before its ends
+///    are there, and after a grace period behind the bit.
+/// 3. An entry that is not in a home of its hash has a place of the index, which leads to it.
 pub struct FlowsMut {
     index: WordsMut<u64>,
     pub(super) entries: WordsMut<u64>,
     addresses: WordsMut<u64>,
     reader: FlowsReader,
     numbers: Slots,
+    pub(super) owners: Owners,
     seed: u64,
-    ends: Option<Ends>,
-}
-
-/// Flows that were taken out: programs may count packets of them until their grace period is over.
-#[derive(Debug, Default)]
-struct Ends {
-    /// In the order in which they were retired, which is that in which they are free again.
+    /// Flows that were taken out, in that order, which is the one in which they are free again. Until their grace period
+    /// is over, programs may count packets of them.
     waiting: VecDeque<u32>,
-    /// What passed in those that are free again, by direction.
-    over: Vec<[FlowUse; 2]>,
+    /// What passed in those that are free again, by direction; if somebody wants to know.
+    ended: Option<Vec<[FlowUse; 2]>>,
 }
 
 impl FlowsMut {
@@ -121,8 +120,17 @@ impl FlowsMut {
         let flows = entries.len() / (2 * ENTRY_WORDS);
         let lens = [index.len(), entries.len(), addresses.len()];
         assert_eq!(lens, words(flows), "words of the flow table");
-        let numbers = Slots::new(flows as u32, domain, None);
-        FlowsMut { index, entries, addresses, reader, numbers, seed, ends: None }
+        FlowsMut {
+            index,
+            entries,
+            addresses,
+            reader,
+            numbers: Slots::new(flows as u32, domain, None),
+            owners: Owners::new(flows),
+            seed,
+            waiting: VecDeque::new(),
+            ended: None,
+        }
     }
 
     /// Flows that the table has room for.
@@ -148,61 +156,68 @@ impl FlowsMut {
         if self.find(flow.original).is_some() || self.find(flow.reply).is_some() {
             return Err(FlowsFull::Taken);
         }
-        let [original, reply] = [self.place(hashes[0], None)?, self.place(hashes[1], None)?];
-        // Both may have found the same place.
-        let reply = if reply == original { self.place(hashes[1], Some(original))? } else { reply };
-        if tag(hashes[0]) == tag(hashes[1]) && reply / BUCKET / 2 == original / BUCKET / 2 {
-            return Err(FlowsFull::Taken);
-        }
         if self.numbers.levels().free == 0 {
             self.reclaim_numbers();
         }
+        let homes = hashes.map(|hash| self.reader.homes(hash));
+        let original = self.owners.find(homes[0], None).ok_or(FlowsFull::Flows)?;
+        let reply = self.owners.find(homes[1], Some(original)).ok_or(FlowsFull::Flows)?;
+        let entries = [original, reply];
+        let places =
+            self.places_for(hashes, [0, 1].map(|side| !homes[side].contains(&entries[side])))?;
         let number = self.numbers.take().ok_or(FlowsFull::Flows)?;
-        let is_ipv6 = flow.original.is_ipv6();
+        self.owners.take(number, entries);
         for (direction, tuple) in tuples.into_iter().enumerate() {
-            let to = tuples[1 - direction].inverted();
-            let is_translated = tuple != to;
-            let [key, new] = [keys[direction], Key::of(to)];
-            let [addresses, ports] = differences(tuple, to).map(u64::from);
-            let first = (number as usize * 2 + direction) * ENTRY_WORDS;
-            let mut words = [0; ENTRY_WORDS];
-            if !is_ipv6 {
-                words[entry::ADDRESSES] = key.addresses[0];
-                words[entry::NEW_ADDRESSES] = new.addresses[0];
-            }
-            words[entry::ENDS] = key.ends;
-            words[entry::NEW_PORTS] = new.ends & 0xffff_ffff | addresses << 32 | ports << 48;
-            words[entry::STATE] = if is_translated { entry::TRANSLATED << 48 } else { 0 };
-            for (at, word) in (first..).zip(words) {
-                // Relaxed: invariant 2. A reader that finds the entry has loaded a place that `publish` wrote below.
-                // Explored by `a_program_follows_a_connection_whole_or_not_at_all`, as are the places and grace periods.
-                self.entries.store(at, word);
-            }
-            for (at, word) in (number as usize * 8 + direction * 4..).zip(key.addresses) {
-                self.addresses.store(at, if is_ipv6 { word } else { 0 });
-            }
+            self.write(entries[direction], tuple, tuples[1 - direction].inverted());
         }
-        for (direction, (place, hash)) in
-            [(original, hashes[0]), (reply, hashes[1])].into_iter().enumerate()
-        {
-            let word = u64::from(number * 2 + direction as u32 + 1);
-            // Release: pairs with the Acquire load of a place in `FlowsReader::find`, and with the address that a program
-            // computes from the place. Both see the words above.
-            self.index.publish(place, u64::from(tag(hash)) << 32 | word);
+        for direction in [0, 1] {
+            let ends =
+                keys[direction].ends | u64::from(entries[1 - direction]) << entry::OTHER_FROM;
+            // Release: pairs with the Acquire load of ends in `FlowsReader::key`, and with the addresses that a program
+            // computes from the ends. Both see the words above, of both entries.
+            self.entries.publish(entries[direction] as usize * ENTRY_WORDS + entry::ENDS, ends);
+            if let Some(place) = places[direction] {
+                let word =
+                    u64::from(tag(hashes[direction])) << 32 | u64::from(entries[direction] + 1);
+                // Relaxed: the index says where to look. What is found there is compared.
+                self.index.store(place, word);
+            }
         }
         Ok(FlowNumber(number))
+    }
+
+    /// Writes an entry that no reader finds: all words but its ends.
+    fn write(&mut self, entry: u32, tuple: Tuple, to: Tuple) {
+        let [key, new] = [tuple, to].map(Key::of);
+        let [addresses, ports] = differences(tuple, to).map(u64::from);
+        let is_ipv6 = tuple.is_ipv6();
+        let mut words = [0; ENTRY_WORDS];
+        if !is_ipv6 {
+            words[entry::ADDRESSES] = key.addresses[0];
+            words[entry::NEW_ADDRESSES] = new.addresses[0];
+        }
+        words[entry::NEW_PORTS] = new.ends & 0xffff_ffff | addresses << 32 | ports << 48;
+        words[entry::STATE] = if tuple != to { entry::TRANSLATED << 48 } else { 0 };
+        for (at, word) in words.into_iter().enumerate().filter(|&(at, _)| at != entry::ENDS) {
+            // Relaxed: invariant 2. A reader that has the entry has loaded the ends that `insert` publishes behind these.
+            // Explored by `a_program_follows_a_connection_whole_or_not_at_all`, as are the grace periods.
+            self.entries.store(entry as usize * ENTRY_WORDS + at, word);
+        }
+        for (at, word) in (entry as usize * ADDRESS_WORDS..).zip(key.addresses) {
+            self.addresses.store(at, if is_ipv6 { word } else { 0 });
+        }
     }
 
     /// Lets packets of a direction follow the flow, by these ports, as long as the generation is in force; or none, with
     /// generation 0.
     pub fn approve(
         &mut self,
-        FlowNumber(number): FlowNumber,
+        number: FlowNumber,
         direction: Direction,
         generation: u32,
         [ingress, egress]: [u8; 2],
     ) {
-        let at = (number as usize * 2 + direction as usize) * ENTRY_WORDS + entry::STATE;
+        let at = self.first_word(number, direction) + entry::STATE;
         let flags = self.entries.load(at) & (0xffff << 48);
         let ports = u64::from(ingress) << 32 | u64::from(egress) << 40;
         // Release: pairs with the Acquire load in `FlowsReader::state`. A reader that follows the approval sees what the
@@ -211,8 +226,8 @@ impl FlowsMut {
     }
 
     /// What a direction was approved for: the generation, and the ports.
-    pub fn approved(&self, FlowNumber(number): FlowNumber, direction: Direction) -> (u32, [u8; 2]) {
-        let at = (number as usize * 2 + direction as usize) * ENTRY_WORDS + entry::STATE;
+    pub fn approved(&self, number: FlowNumber, direction: Direction) -> (u32, [u8; 2]) {
+        let at = self.first_word(number, direction) + entry::STATE;
         let state = self.entries.load(at);
         (state as u32, [(state >> 32) as u8, (state >> 40) as u8])
     }
@@ -222,43 +237,44 @@ impl FlowsMut {
     /// # Panics
     ///
     /// Without such a flow.
-    pub fn remove(&mut self, FlowNumber(number): FlowNumber) {
+    pub fn remove(&mut self, number: FlowNumber) {
         for direction in Direction::BOTH {
-            let tuple = self.tuple(FlowNumber(number), direction);
-            let entry = number * 2 + direction as u32;
-            let hash = Key::of(tuple).hash(self.seed);
-            let place = places(hash, self.index.len())
-                .find(|&place| self.index.load(place) as u32 == entry + 1);
-            self.index.publish(place.expect("invariant 1"), 0);
+            let entry = self.owners.entry(number, direction);
+            let key = self.reader.key(entry);
+            let hash = key.hash(self.seed);
+            if !self.reader.homes(hash).contains(&entry) {
+                let place = places(hash, self.index.len())
+                    .find(|&place| self.index.load(place) as u32 == entry + 1);
+                self.index.store(place.expect("invariant 3"), 0);
+            }
+            let at = self.first_word(number, direction) + entry::ENDS;
+            // Relaxed: a reader that still finds the entry follows it as one that found it before; so all else stays.
+            self.entries.store(at, self.entries.load(at) | entry::LEFT);
         }
-        self.numbers.retire(number);
-        if let Some(ends) = &mut self.ends {
-            ends.waiting.push_back(number);
-        }
+        self.numbers.retire(number.0);
+        self.waiting.push_back(number.0);
     }
 
     /// Keeps what passed in flows that are taken out from now on, until [`take_ended`](FlowsMut::take_ended). To be called
     /// before any flow has been taken out.
     pub fn keep_ends(&mut self) {
-        self.ends.get_or_insert_default();
+        self.ended.get_or_insert_default();
     }
 
     /// What passed in flows that were taken out, by direction, to the last packet: their grace periods are over. In the
     /// order in which they were taken out, each once.
     pub fn take_ended(&mut self) -> Vec<[FlowUse; 2]> {
-        self.ends.as_mut().map(|ends| std::mem::take(&mut ends.over)).unwrap_or_default()
+        self.ended.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// The flow, and its direction, of packets with this tuple.
     pub fn find(&self, tuple: Tuple) -> Option<(FlowNumber, Direction)> {
-        let entry = self.reader.find(&Key::of(tuple), self.seed)?;
-        let direction = if entry % 2 == 0 { Direction::Original } else { Direction::Reply };
-        Some((FlowNumber(entry / 2), direction))
+        self.reader.find(&Key::of(tuple), self.seed).map(|entry| self.owners.flow(entry))
     }
 
     /// The tuple of a direction's packets, as they arrive.
-    pub fn tuple(&self, FlowNumber(number): FlowNumber, direction: Direction) -> Tuple {
-        self.reader.key(number * 2 + direction as u32).tuple()
+    pub fn tuple(&self, number: FlowNumber, direction: Direction) -> Tuple {
+        self.reader.key(self.owners.entry(number, direction)).tuple()
     }
 
     /// The hash of a direction's tuple, by which programs look it up.
@@ -267,8 +283,8 @@ impl FlowsMut {
     }
 
     /// What has passed in a direction.
-    pub fn use_of(&self, FlowNumber(number): FlowNumber, direction: Direction) -> FlowUse {
-        let first = (number as usize * 2 + direction as usize) * ENTRY_WORDS;
+    pub fn use_of(&self, number: FlowNumber, direction: Direction) -> FlowUse {
+        let first = self.first_word(number, direction);
         let word = self.entries.load(first + entry::USE);
         FlowUse {
             packets: self.entries.load(first + entry::PACKETS),
@@ -288,15 +304,48 @@ impl FlowsMut {
         levels.retired + levels.in_flight
     }
 
-    /// Takes back numbers; what has passed in their flows is read before any is used again.
+    /// Takes back numbers and their entries; what has passed in their flows is read before any is used again.
     fn reclaim_numbers(&mut self) {
         let freed = self.numbers.reclaim();
-        let Some(mut ends) = self.ends.take() else { return };
-        for number in ends.waiting.drain(..freed.min(ends.waiting.len())) {
-            let use_of = |direction| self.use_of(FlowNumber(number), direction);
-            ends.over.push(Direction::BOTH.map(use_of));
+        for _ in 0..freed {
+            let number = self.waiting.pop_front().expect("as many wait as were taken out");
+            let use_of =
+                Direction::BOTH.map(|direction| self.use_of(FlowNumber(number), direction));
+            self.owners.release(number);
+            if let Some(ended) = &mut self.ended {
+                ended.push(use_of);
+            }
         }
-        self.ends = Some(ends);
+    }
+
+    /// Where programs look for a hash first.
+    #[cfg(all(test, not(manylane_loom)))]
+    pub(super) fn homes(&self, hash: u64) -> [u32; 2] {
+        self.reader.homes(hash)
+    }
+
+    /// The first word of a direction's entry.
+    pub(super) fn first_word(&self, number: FlowNumber, direction: Direction) -> usize {
+        self.owners.entry(number, direction) as usize * ENTRY_WORDS
+    }
+
+    /// Places of the index for those directions that have no home.
+    fn places_for(
+        &self,
+        hashes: [u64; 2],
+        strays: [bool; 2],
+    ) -> Result<[Option<usize>; 2], FlowsFull> {
+        let original = strays[0].then(|| self.place(hashes[0], None)).transpose()?;
+        let reply = strays[1].then(|| self.place(hashes[1], original)).transpose()?;
+        let bucket = |place: usize| place / BUCKET / 2;
+        // The first of two equal tags would hide the other.
+        if tag(hashes[0]) == tag(hashes[1])
+            && original.map(bucket) == reply.map(bucket)
+            && original.is_some()
+        {
+            return Err(FlowsFull::Taken);
+        }
+        Ok([original, reply])
     }
 
     /// A place for a hash that is not `but`.
@@ -328,28 +377,47 @@ impl FlowsReader {
         FlowsReader { index, entries, addresses }
     }
 
-    /// The entry with this key.
+    /// The entry with this key: in a home of its hash, or where the index leads.
     pub fn find(&self, key: &Key, seed: u64) -> Option<u32> {
         let hash = key.hash(seed);
+        let home = self.homes(hash).into_iter().find(|&entry| self.key(entry) == *key);
+        home.or_else(|| self.stray(hash).filter(|&entry| self.key(entry) == *key))
+    }
+
+    /// Where the entry of a hash is, if it is free when the flow comes: two lines side by side, the likelier one first.
+    pub fn homes(&self, hash: u64) -> [u32; 2] {
+        let entries = (self.entries.len() / ENTRY_WORDS) as u64;
+        let home = ((hash & 0xffff_ffff) * entries >> 32) as u32;
+        [home, home ^ 1]
+    }
+
+    /// The entry to which the index leads.
+    fn stray(&self, hash: u64) -> Option<u32> {
         let word = places(hash, self.index.len())
             .map(|place| self.index.load(place))
             .find(|word| (word >> 32) as u32 == tag(hash))?;
         let entry = (word as u32).checked_sub(1)?;
-        let is_there = (entry as usize) < self.entries.len() / ENTRY_WORDS;
-        (is_there && self.key(entry) == *key).then_some(entry)
+        ((entry as usize) < self.entries.len() / ENTRY_WORDS).then_some(entry)
     }
 
-    /// The key of an entry.
+    /// The key of an entry; of a free one none that a packet has.
     pub fn key(&self, entry: u32) -> Key {
         let first = entry as usize * ENTRY_WORDS;
-        let ends = self.entries.load(first + entry::ENDS);
+        // First, with Acquire: the other words are those of the flow with these ends.
+        let ends = self.entries.load(first + entry::ENDS) & (entry::LEFT | (entry::LEFT - 1));
         let mut key = Key { addresses: [0; 4], ends };
         if key.is_ipv6() {
-            key.addresses = self.addresses.load_array(entry as usize * 4);
+            key.addresses = self.addresses.load_array(entry as usize * ADDRESS_WORDS);
         } else {
             key.addresses[0] = self.entries.load(first + entry::ADDRESSES);
         }
         key
+    }
+
+    /// The entry of the other direction.
+    pub fn other(&self, entry: u32) -> u32 {
+        let ends = self.entries.load(entry as usize * ENTRY_WORDS + entry::ENDS);
+        (ends >> entry::OTHER_FROM) as u32
     }
 
     /// The word of an entry's state, and whether the kernel has the connection.

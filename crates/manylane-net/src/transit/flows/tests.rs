@@ -69,6 +69,36 @@ fn a_full_table_has_found_room_for_all_its_flows() {
     assert_eq!((flows.insert(new), flows.find(flow.original)), (Ok(gone), None));
 }
 
+#[test]
+fn nine_of_ten_entries_have_a_home_until_the_table_is_half_full() {
+    let domain = Domain::new(1);
+    let mut flows = table(8192, &domain);
+    let strays = |flows: &FlowsMut, inserted: &[FlowNumber]| {
+        let entries = inserted.iter().flat_map(|&number| {
+            Direction::BOTH
+                .map(|direction| (number, direction, flows.owners.entry(number, direction)))
+        });
+        let is_stray = |&(number, direction, entry): &(FlowNumber, Direction, u32)| {
+            !flows.homes(flows.hash(number, direction)).contains(&entry)
+        };
+        entries.filter(is_stray).count() as f64 / (2 * inserted.len()) as f64
+    };
+    let mut inserted = Vec::new();
+    for host in 0.. {
+        match flows.insert(masqueraded(host % 2 == 0, host, (host % 60_000) as u16)) {
+            Ok(number) => inserted.push(number),
+            Err(FlowsFull::Flows) => break,
+            Err(_) => {}
+        }
+        if inserted.len() == 4096 {
+            let strays = strays(&flows, &inserted);
+            assert!(strays < 0.1, "{strays} have no home");
+        }
+    }
+    let strays = strays(&flows, &inserted);
+    assert!(strays < 0.45, "{strays} have no home in a full table");
+}
+
 /// A frame of this tuple, its checksum as it has to be; of UDP without one, if so.
 fn frame(tuple: Tuple, has_checksum: bool) -> Vec<u8> {
     let mut transport = vec![0x5a; 33];
@@ -139,8 +169,8 @@ fn a_translated_frame_is_as_if_it_had_been_sent_so() {
 }
 
 /// A packet that a program counts meanwhile.
-fn count(flows: &mut FlowsMut, FlowNumber(number): FlowNumber, direction: Direction, bytes: u64) {
-    let first = (number as usize * 2 + direction as usize) * ENTRY_WORDS;
+fn count(flows: &mut FlowsMut, number: FlowNumber, direction: Direction, bytes: u64) {
+    let first = flows.first_word(number, direction);
     for (word, more) in [(entry::PACKETS, 1), (entry::BYTES, bytes)] {
         flows.entries.store(first + word, flows.entries.load(first + word) + more);
     }
