@@ -10,6 +10,7 @@
 //! | `flows_*_over_kernel`        | a lane's rate by the kernel's with the same sink                            |
 //! | `flow_cost_ns`               | what a frame costs more in the stateful lane than in the stateless one      |
 //! | `flows_admitted_per_s_65536` | the flows by the time from their first frame until the lane has them, once  |
+//! | `flows_admitted_per_cpu_s_65536` | the same by the time for which the lane's thread ran meanwhile          |
 //!
 //! Ends of names, in this order: `_nat` for masquerade; `_10000` and `_65536` for that number of flows, and nothing for
 //! one; `_full` for the Internet's table; `_v6`. Flows differ in their destinations, which are all over the table.
@@ -28,6 +29,7 @@
 mod end;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::net::SocketAddr;
 
 use manylane_accelerate::accelerator::Options;
@@ -201,7 +203,8 @@ impl Bed {
         let kernel = connections.name(&format!("flows_kernel_mpps{}", sink.suffix));
         let lane = connections.name(&format!("flows_{tier}_mpps"));
         let stateless = connections.name("flows_stateless_mpps");
-        let admitted = connections.name("flows_admitted_per_s");
+        let admitted =
+            ["", "cpu_"].map(|cpu| connections.name(&format!("flows_admitted_per_{cpu}s")));
         self.ruled.end_in(sink)?;
         // What the lane has not taken in one round it does not take in the next.
         let mut hopeless = None;
@@ -227,9 +230,12 @@ impl Bed {
             hopeless = by_lane.as_ref().err().cloned();
             push(&lane, by_lane.as_ref().map(|lane| lane.lap.mpps()).map_err(String::clone));
             if round == 0 && connections.count() == ALL && sink == XDP {
-                let per_s =
-                    by_lane.as_ref().ok().map(|lane| ALL as f64 / lane.admitted.as_secs_f64());
-                rounds.push(&admitted, "1/s", per_s);
+                let times =
+                    by_lane.as_ref().ok().map(|lane| [lane.admitted.took, lane.admitted.ran]);
+                for (at, name) in admitted.iter().enumerate() {
+                    let per_s = times.map(|times| ALL as f64 / times[at].as_secs_f64());
+                    rounds.push(name, "1/s", per_s);
+                }
             }
             if connections.has_stateless(sink) {
                 let lap = self.stateless(connections, slice)?;
@@ -310,16 +316,22 @@ impl Bed {
     }
 }
 
-/// What the lane forwarded, and the time until it had the flows.
+/// What the lane forwarded, and what it took until it had the flows.
 struct LaneLap {
     lap: FrameLap,
-    admitted: Duration,
+    admitted: Admitted,
+}
+
+/// The time until the lane had the flows: by the clock, and that for which its thread ran.
+struct Admitted {
+    took: Duration,
+    ran: Duration,
 }
 
 /// Waits until nearly all frames are forwarded by a tier, and says how long that took; nothing when the bound of frames
 /// is reached before.
-fn admitted(place: &Place, tier: &str, flows: usize) -> Result<Option<Duration>> {
-    let begun = Instant::now();
+fn admitted(place: &Place, tier: &str, flows: usize) -> Result<Option<Admitted>> {
+    let (begun, ran) = (Instant::now(), lanes_ran()?);
     let counts = || -> Result<[u64; 2]> { Ok([place.forwarded(tier), place.sunk()?]) };
     let mut before = counts()?;
     let bound = before[1] + FRAMES_MAX + flows as u64 * FRAMES_OF_FLOW_MAX;
@@ -328,13 +340,27 @@ fn admitted(place: &Place, tier: &str, flows: usize) -> Result<Option<Duration>>
         let now = counts()?;
         let [by_tier, all] = [0, 1].map(|which| (now[which] - before[which]) as f64);
         if all > 0.0 && by_tier >= all * ADMITTED {
-            return Ok(Some(begun.elapsed()));
+            return Ok(Some(Admitted { took: begun.elapsed(), ran: lanes_ran()? - ran }));
         }
         if now[1] > bound || begun.elapsed() > PATIENCE {
             return Ok(None);
         }
         before = now;
     }
+}
+
+/// For how long the threads of lanes have run (proc(5), `schedstat`): one of them has flows.
+fn lanes_ran() -> Result<Duration> {
+    let mut all = Duration::ZERO;
+    for task in fs::read_dir("/proc/self/task")? {
+        let task = task?.path();
+        if fs::read_to_string(task.join("comm"))? == "lane\n" {
+            let text = fs::read_to_string(task.join("schedstat"))?;
+            let ns = text.split_whitespace().next().and_then(|word| word.parse().ok());
+            all += Duration::from_nanos(ns.ok_or_else(|| format!("schedstat says {text:?}"))?);
+        }
+    }
+    Ok(all)
 }
 
 /// The part of the frames that a lane forwards when it has the flows.
