@@ -119,6 +119,22 @@ impl Plan {
         self.pace.rounds(1, 3, 1)
     }
 
+    /// The figure of a measurement that is refused, by the inner error, where the kernel forwarded too many of the frames.
+    ///
+    /// The kernel forwards while other programs keep the accelerator from a core for longer than the lease. A tiny run
+    /// shows that everything works, not that the machine is quiet, so it takes a refused figure again.
+    fn attempt<T>(&self, mut measure: impl FnMut() -> Result<Result<T, String>>) -> Result<T> {
+        let mut left = if self.pace.quick { QUICK_ATTEMPTS } else { 1 };
+        loop {
+            left -= 1;
+            match measure()? {
+                Ok(figure) => return Ok(figure),
+                Err(cause) if left == 0 => return Err(cause.into()),
+                Err(_) => {}
+            }
+        }
+    }
+
     fn slice(&self) -> Duration {
         Duration::from_millis(if self.pace.quick { 200 } else { 750 })
     }
@@ -319,6 +335,7 @@ fn idle_percent(slice: Duration) -> Result<f64> {
 }
 
 const QUICK_TABLE: usize = 20_000;
+const QUICK_ATTEMPTS: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
