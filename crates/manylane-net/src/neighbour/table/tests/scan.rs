@@ -25,7 +25,7 @@ fn a_scan_does_not_delay_a_silent_neighbour_that_another_sender_wants() {
 fn a_scan_that_repeats_its_addresses_does_not_delay_what_another_sender_wants() {
     for (base, per_second) in links().into_iter().flat_map(|base| [(base, 4000), (base, 20_000)]) {
         let mut scan = Scan::of(base, per_second, Senders::One, 1 << 15);
-        scan.run(at(20)); // Each address is named several times.
+        scan.run(at(3 << 15) / per_second); // Each address is named several times.
         let mut worst = Duration::ZERO;
         for newcomer in 0..10 {
             scan.run(ms(417));
@@ -79,7 +79,8 @@ fn a_scan_by_spoofed_senders_does_not_delay_what_answered_or_spoke_before() {
 #[test]
 fn a_scan_takes_no_place_from_a_known_neighbour_that_failed() {
     for base in links() {
-        let mut scan = Scan::new(base, 20_000, Senders::Spoofed);
+        // In 65 s that names far more addresses than the table has places.
+        let mut scan = Scan::new(base, 4000, Senders::Spoofed);
         scan.resolve(1, Requester::default());
         let key = scan.station(1);
         let (slot, _) = scan.table.find(key).expect("it has answered");
