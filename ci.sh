@@ -30,8 +30,8 @@ first=(fmt build)
 # that build in folders of their own, while the scenarios, which `build` built, start.
 router=(netns io docs deb bench-smoke)
 accelerator=(accelerate)
-protocols=(loom counted prose site dependencies)
-checks=(fuzz-smoke clippy differential doc bpf test)
+protocols=(loom counted differential prose site dependencies)
+checks=(fuzz-smoke clippy doc bpf test)
 # The one step outside of a run of all needs a git repository on github.com.
 steps=("${first[@]}" "${router[@]}" "${accelerator[@]}" "${protocols[@]}" "${checks[@]}" advisories)
 # The crates whose integration tests need the kernel, by names in the words of jq.
