@@ -52,13 +52,15 @@ struct packet {
 	void *data, *end;
 	/* Handed to LOAD_BYTES. */
 	void *context;
-	/* The ingress interface, and the length in bytes. */
-	__u32 interface, len;
-	/* Bytes of payload in each of the segments that it stands for; 0 when it stands for itself. */
-	__u32 gso_size;
-	/* Its VLAN, if it has a tag, which is not in the bytes. */
+	/* The ingress interface, and its VLAN, if it has a tag, which is not in the bytes. Both in one word of the stack,
+	 * which nothing reads behind the first checks: the verifier follows each of their values as long as it is read. */
+	__u32 interface;
 	__u8 is_tagged, is_802_1ad;
 	__u16 vid;
+	/* Bytes of payload in each of the segments that it stands for; 0 when it stands for itself. */
+	__u32 gso_size;
+	/* The length in bytes. */
+	__u32 len;
 };
 
 /* The decision upon a packet. `decide` begins it; the caller need not, since most of it is for flows alone. */

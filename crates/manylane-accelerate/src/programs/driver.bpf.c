@@ -27,6 +27,7 @@
 #include <bpf/bpf_helpers.h>
 
 #define LOAD_BYTES(context, at, to, len) bpf_xdp_load_bytes(context, at, to, len)
+#define LEN(context) bpf_xdp_get_buff_len(context)
 #define NOW() bpf_jiffies64()
 
 #include "decide.h"
@@ -35,11 +36,22 @@
 #include "rewrite.h"
 #include "rows.h"
 #include "sample.h"
+#include "sflow.h"
 #include "translate.h"
 #include "workers.h"
 
-SEC("xdp")
-int forward(struct xdp_md *xdp)
+// Keeps the packet if it may be a sample. Returns whether it is kept.
+static __always_inline int may_keep(struct xdp_md *xdp, const struct packet *packet, const struct decision *decision,
+				    __u32 by)
+{
+	if (sflow_skips(decision->ingress, 1))
+		return 0;
+	keep(xdp, decision, sflow_what(decision->ingress, FORWARDED, by, LEN(xdp)), SFLOW_SAMPLE, 1,
+	     LOAD(xdp->ingress_ifindex), 0, 1);
+	return 1;
+}
+
+static __always_inline int decided(struct xdp_md *xdp, int *is_kept)
 {
 	struct packet packet = {
 		.data = (void *)(long)xdp->data,
@@ -83,6 +95,7 @@ int forward(struct xdp_md *xdp)
 		if (to_worker(xdp->rx_queue_index, decision.ingress, packet.len) != XDP_REDIRECT)
 			return XDP_PASS;
 		may_sample(xdp, decision.ingress, FORWARDED, BY_WORKERS, packet.len);
+		*is_kept = may_keep(xdp, &packet, &decision, BY_WORKERS);
 		return XDP_REDIRECT;
 	}
 	if (LOAD(failing[egress]))
@@ -94,6 +107,7 @@ int forward(struct xdp_md *xdp)
 		return XDP_PASS;
 	}
 	may_sample(xdp, decision.ingress, FORWARDED, BY_DRIVER, packet.len);
+	*is_kept = may_keep(xdp, &packet, &decision, BY_DRIVER);
 	// `decide` has checked the lengths, and the verifier needs to see it.
 	if (decision.flow) {
 		if (is_translated(decision.flow, &translation) &&
@@ -112,6 +126,16 @@ int forward(struct xdp_md *xdp)
 	}
 	count_forwarded(decision.ingress, egress, packet.len);
 	return XDP_REDIRECT;
+}
+
+SEC("xdp")
+int forward(struct xdp_md *xdp)
+{
+	int is_kept = 0, action = decided(xdp, &is_kept);
+
+	if (is_kept)
+		sflow();
+	return action;
 }
 
 char _license[] SEC("license") = "Dual MIT/GPL";

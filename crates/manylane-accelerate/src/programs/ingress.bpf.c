@@ -18,12 +18,14 @@
 #include <bpf/bpf_helpers.h>
 
 #define LOAD_BYTES(context, at, to, len) bpf_skb_load_bytes(context, at, to, len)
+#define LEN(context) LOAD(((struct __sk_buff *)(context))->len)
 #define NOW() bpf_jiffies64()
 
 #include "candidates.h"
 #include "decide.h"
 #include "rewrite.h"
 #include "sample.h"
+#include "sflow.h"
 #include "translate.h"
 
 // linux/bpf.h of 6.6 has these; older headers do not.
@@ -54,6 +56,16 @@ static __always_inline void read_tag(struct __sk_buff *skb, struct packet *packe
 	packet->is_tagged = 1;
 	packet->is_802_1ad = skb->vlan_proto == bpf_htons(ETH_P_8021AD);
 	packet->vid = skb->vlan_tci;
+#endif
+}
+
+// Whether the kernel took a tag off, read anew.
+static __always_inline int has_tag(struct __sk_buff *skb)
+{
+#ifdef TRIAL
+	return LOAD(skb->priority) >> 31;
+#else
+	return LOAD(skb->vlan_present) != 0;
 #endif
 }
 
@@ -132,8 +144,40 @@ static __always_inline int translate_skb(struct __sk_buff *skb, const struct dec
 	return 1;
 }
 
-SEC("tcx/ingress")
-int forward(struct __sk_buff *skb)
+// Packets on the wire that this one stands for.
+static __always_inline __u32 packets_of(const struct __sk_buff *skb)
+{
+	__u32 size = LOAD(skb->gso_size), segments;
+
+	if (!size)
+		return 1;
+	segments = skb->gso_segs;
+	return segments ? segments : (LOAD(skb->len) + size - 1) / size;
+}
+
+// Keeps a packet that may be a sample, or a report of a packet that the kernel discards. What a VLAN's interface will
+// receive counts there, where this program sees it again. Returns whether something is kept.
+static __always_inline int may_keep(struct __sk_buff *skb, const struct decision *decision, __u32 verdict)
+{
+	__u32 packets = packets_of(skb), wanted = 0;
+	__u64 what;
+
+	if (has_tag(skb) && verdict != FORWARDED && verdict != UNKNOWN_VLAN && verdict != NOT_INGRESS)
+		return 0;
+	if (!sflow_skips(decision->ingress, packets))
+		wanted = SFLOW_SAMPLE;
+	if (verdict != FORWARDED && LOAD(sflow_rates[SFLOW_REPORTED]) >> (verdict & 31) & 1)
+		wanted |= SFLOW_REPORT;
+	if (!wanted)
+		return 0;
+	what = sflow_what(decision->ingress, verdict, verdict == FORWARDED ? BY_INGRESS : BY_KERNEL, LOAD(skb->len));
+	what |= (has_tag(skb) ? SFLOW_IS_TAGGED : 0) |
+		(LOAD(skb->vlan_proto) == bpf_htons(ETH_P_8021AD) ? SFLOW_IS_802_1AD : 0);
+	keep(skb, decision, what, wanted, packets, LOAD(skb->ifindex), LOAD(skb->vlan_tci), verdict == FORWARDED);
+	return 1;
+}
+
+static __always_inline int decided(struct __sk_buff *skb, int *is_kept)
 {
 	struct packet packet = {
 		.data = data(skb),
@@ -157,6 +201,7 @@ int forward(struct __sk_buff *skb)
 	read_tag(skb, &packet);
 	verdict = decide(&packet, &decision);
 	may_sample(skb, decision.ingress, verdict, verdict == FORWARDED ? BY_INGRESS : BY_KERNEL, packet.len);
+	*is_kept = may_keep(skb, &decision, verdict);
 	if (verdict != FORWARDED) {
 		if (decision.flow)
 			leave_flow(decision.flow, decision.closes);
@@ -166,7 +211,7 @@ int forward(struct __sk_buff *skb)
 	}
 
 	// The tag is not in the bytes: it goes without moving any.
-	if (packet.is_tagged && bpf_skb_vlan_pop(skb))
+	if (has_tag(skb) && bpf_skb_vlan_pop(skb))
 		return next(decision.ingress, UNKNOWN_VLAN);
 	if (decision.flow) {
 		// The headers are in front of the fragments, and no copy's: the kernel saw to that before the program ran.
@@ -189,6 +234,16 @@ int forward(struct __sk_buff *skb)
 	}
 	count_forwarded(decision.ingress, LOAD(decision.record[RECORD_PORT]), packet.len);
 	return bpf_redirect(LOAD(decision.record[RECORD_EGRESS]), 0);
+}
+
+SEC("tcx/ingress")
+int forward(struct __sk_buff *skb)
+{
+	int is_kept = 0, action = decided(skb, &is_kept);
+
+	if (is_kept)
+		sflow();
+	return action;
 }
 
 char _license[] SEC("license") = "Dual MIT/GPL";

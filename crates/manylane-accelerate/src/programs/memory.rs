@@ -5,6 +5,7 @@ use manylane_io::bpf::maps::{Maps, RingReader};
 use manylane_sync::words::WordsMut;
 
 use super::samples;
+use super::sflow::{self, Sflow};
 
 /// How many words those tables have that are as large as the routes want. A lookup in one that is too short finds
 /// no route.
@@ -79,6 +80,7 @@ pub(super) struct Created {
     pub tables: Tables,
     pub counters: WordsMut<u64>,
     pub samples: WordsMut<u64>,
+    pub sflow: Sflow,
     pub sketch: WordsMut<u32>,
     pub candidates: RingReader,
 }
@@ -114,9 +116,10 @@ pub(super) fn create(sizes: &Sizes, cpus: usize) -> Result<Created, BpfError> {
     };
     let counters = maps.add("counters", cpus * PORTS * PLACES)?;
     let samples = maps.add("samples", samples::words(cpus))?;
+    let sflow = sflow::create(&mut maps, cpus)?;
     let sketch = maps.add("flow_sketch", sketch_cells(sizes))?;
     let candidates = maps.add_ring("candidates", CANDIDATES_BYTES)?;
-    Ok(Created { maps, tables, counters, samples, sketch, candidates })
+    Ok(Created { maps, tables, counters, samples, sflow, sketch, candidates })
 }
 
 /// Ports, with number 0, which is no port.

@@ -9,6 +9,7 @@
 //! | [`Tables`]                    | one thread of the daemon            | programs, on every CPU    |
 //! | counters ([`Counters`])       | programs, each CPU its own rows     | any thread                |
 //! | samples ([`Samples`])         | programs, each CPU its own places; the request: the sampler | the sampler |
+//! | [`Sflow`]                     | programs; the rates: [`SflowRates`] | the exporter                |
 //!
 //! | file                | what                                                               |
 //! |---------------------|--------------------------------------------------------------------|
@@ -25,6 +26,7 @@
 //! | `driver.bpf.c`      | the program for drivers (XDP), in front of it; `driver.rs`, `devices.rs` |
 //! | `workers.h`, `rows.h` | what goes up to workers, and what is counted; `workers.rs` |
 //! | `sample.h`          | some packets' headers, to list the flows; `samples.rs`             |
+//! | `sflow.h`           | packets for sFlow; `sflow.rs`                                      |
 //! | `flush.bpf.c`       | flush_program of devices that refuse frames; `flush.rs`, `btf.rs`          |
 //! | `trial.bpf.c`       | the program for tcx, for test runs that name the frame's tag       |
 //! | `object.rs`         | from the object to the program                                     |
@@ -52,6 +54,7 @@ mod memory;
 #[cfg(test)]
 mod object_tests;
 mod samples;
+mod sflow;
 mod ticks;
 mod trial;
 mod workers;
@@ -74,6 +77,9 @@ pub use grace::Grace;
 use memory::Created;
 pub use memory::{Sizes, Tables};
 pub use samples::{Sample, SampledBy, Samples};
+pub use sflow::{
+    NoRate, SFLOW_RATE_MAX, Sflow, SflowCount, SflowCounts, SflowNote, SflowNotes, SflowRates,
+};
 pub use ticks::Ticks;
 pub use trial::{Tried, TryOptions};
 pub use workers::{
@@ -98,6 +104,7 @@ pub struct IngressProgram {
     maps: maps::Maps,
     /// Until a caller takes them.
     samples: Option<Samples>,
+    sflow: Option<Sflow>,
     candidates: Option<Candidates>,
 }
 
@@ -112,7 +119,7 @@ impl IngressProgram {
     pub fn load_object(object: &[u8], sizes: &Sizes) -> Result<(IngressProgram, Tables), BpfError> {
         let load = |source: io::Error| failed("load", source);
         let cpus = maps::cpus().map_err(load)?;
-        let Created { maps, tables, counters, samples, sketch, candidates } =
+        let Created { maps, tables, counters, samples, sflow, sketch, candidates } =
             memory::create(sizes, cpus)?;
         let code = object::code(object, SECTION, |name| maps.meant(name)).map_err(load)?;
         let program = call::load(KIND, NAME, &code).map_err(|source| {
@@ -128,6 +135,7 @@ impl IngressProgram {
         let grace = Grace::new().map_err(load)?;
         let fast = IngressProgram {
             samples: Some(Samples::new(samples, cpus, grace.another())),
+            sflow: Some(sflow),
             candidates: Some(Candidates::new(candidates, sketch)),
             id: attach::id(&program).map_err(load)?,
             program,
@@ -157,6 +165,11 @@ impl IngressProgram {
     /// The sampler of packets, here and in drivers; one exists.
     pub fn take_samples(&mut self) -> Option<Samples> {
         self.samples.take()
+    }
+
+    /// The memory for sFlow, of the programs here and in drivers; one exists.
+    pub fn take_sflow(&mut self) -> Option<Sflow> {
+        self.sflow.take()
     }
 
     /// What tells of connections that are worth a flow; one exists.

@@ -84,14 +84,21 @@ impl Sample {
         for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
             bytes.copy_from_slice(&word.to_ne_bytes());
         }
-        let by = match what >> 16 & 0xff {
+        let by = SampledBy::of(what);
+        let (port, verdict) = ((what & 0xff) as u16, (what >> 8) as u8);
+        Sample { port, verdict, by, len: (what >> 32) as u32, bytes }
+    }
+}
+
+impl SampledBy {
+    /// As programs write it, from bit 16 on.
+    pub(super) fn of(what: u64) -> SampledBy {
+        match what >> 16 & 0xff {
             1 => SampledBy::Ingress,
             2 => SampledBy::Driver,
             3 => SampledBy::Workers,
             _ => SampledBy::Kernel,
-        };
-        let (port, verdict) = ((what & 0xff) as u16, (what >> 8) as u8);
-        Sample { port, verdict, by, len: (what >> 32) as u32, bytes }
+        }
     }
 }
 

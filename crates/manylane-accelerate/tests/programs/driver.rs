@@ -10,7 +10,7 @@ use crate::packet::{V4, V6, v4, v6};
 use crate::rig::*;
 use manylane_accelerate::programs::{
     DRIVER_EGRESS, DRIVER_EGRESS_PIECES, DRIVER_INGRESS, Driver, DriverRow, Link, PASS, REDIRECTED,
-    TryOptions,
+    SampledBy, TryOptions,
 };
 use manylane_io::bpf::MuteProgram;
 use manylane_io::interface::Interface;
@@ -284,6 +284,8 @@ fn a_frame_can_be_tried() {
         assert_eq!(tried, (PASS, sent.clone()), "no device");
         let index = Interface::read("r1").expect("it is there").index;
         driver.set_device(2, Some(index)).expect("it is there");
+        let mut sflow = rig.fast.take_sflow().expect("nobody has it");
+        sflow.rates.set(1, Some(1)).expect("a rate");
         for pieces in [false, true] {
             let (action, frame) = driver.try_frame(&sent, &lo, pieces).expect("it is tried");
             assert_eq!(action, REDIRECTED);
@@ -298,6 +300,11 @@ fn a_frame_can_be_tried() {
             let tried = driver.try_frame(&frame, &lo, false).expect("it is tried");
             assert_eq!(tried, (PASS, frame), "{what}");
         }
+        // What it passes on is noted by the program behind it.
+        let mut noted = Vec::new();
+        sflow.notes.take(64, |note| noted.push((note.by, note.egress, note.header)));
+        let expected = (SampledBy::Driver, Some((77, [2, 0, 0, 0, 0, 1])), sent);
+        assert_eq!(noted, [expected.clone(), expected]);
     });
 }
 

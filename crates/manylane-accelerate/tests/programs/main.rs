@@ -8,3 +8,4 @@ mod ingress;
 mod links;
 mod packet;
 mod rig;
+mod sflow;
