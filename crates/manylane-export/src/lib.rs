@@ -4,6 +4,7 @@
 //! |----------------|------------------------------------------------------------------------------------------|
 //! | `collector/`   | [`Collector`]: an address, a socket that never waits, and counts of what was lost         |
 //! | `ipfix/`       | [`Exporter`](ipfix::Exporter): records of flows and of translations (RFC 7011, RFC 8158) |
+//! | `sflow/`       | sFlow version 5: samples, and the datagrams that carry them                              |
 //!
 //! A collector knows nothing of what messages mean.
 
@@ -17,5 +18,6 @@ mod messages;
 
 pub mod collector;
 pub mod ipfix;
+pub mod sflow;
 
 pub use collector::{Collector, CollectorAddress, CollectorStatus, Destination, Transport};
