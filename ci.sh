@@ -37,7 +37,8 @@ steps=("${first[@]}" "${router[@]}" "${accelerator[@]}" "${protocols[@]}" "${che
 # The crates whose integration tests need the kernel, by names in the words of jq.
 kernel_crates='(.name | test("^manylane-(io|accelerate|lab)$"))'
 packages="iperf3 curl iputils-ping iproute2 procps nftables iptables conntrack frr bird2 tcpdump tshark libpcap0.8 ethtool jq
-    nfdump clang llvm libbpf-dev gcc g++ adduser binutils chromium lintian systemd libcap2-bin python3-venv prometheus"
+    nfdump nfdump-sflow clang llvm libbpf-dev gcc g++ adduser binutils chromium lintian systemd libcap2-bin python3-venv
+    prometheus"
 
 # --- The steps, one function each. -----------------------------------------------------------------
 

@@ -11,20 +11,20 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::path::Path;
+use std::process::Command;
 use std::thread::JoinHandle;
 
 use manylane_api::Client;
 use manylane_api::accelerate::{ExportStatus, LaneStatus, TrackedFlows, TrackedFlowsRequest};
 use manylane_lab::accelerated::{Accelerated, IN_A_ROW, topology};
-use manylane_lab::scenario::{has, signal, skip, spawn_in};
+use manylane_lab::scenario::has;
 use manylane_lab::stateful::Rules;
-use manylane_lab::tools::mortal;
 use manylane_lab::{CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6, Topology, until};
 use nix::sys::signal::Signal;
 
 use super::flows::connected;
+use super::nfdump::Nfdump;
 
 const PORT: u16 = 9000;
 /// Bytes of a payload.
@@ -118,40 +118,6 @@ impl Bed {
     }
 }
 
-/// A folder that goes with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Folder {
-        let path = std::env::temp_dir().join(format!("manylane-export-{}", std::process::id()));
-        fs::create_dir_all(path.join("nfcapd")).expect("the temporary folder can be written");
-        Folder(path)
-    }
-
-    fn nfcapd(&self) -> PathBuf {
-        self.0.join("nfcapd")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// nfcapd at the server, listening.
-fn nfcapd(topology: &Topology, folder: &Path) -> Child {
-    let mut command = mortal("nfcapd");
-    command.args(["-w"]).arg(folder).args(["-p", "4739", "-t", "3600", "-b"]);
-    command.arg(SERVER_V4.to_string());
-    let child = spawn_in(topology.host("server"), command);
-    until("nfcapd listens", || {
-        let sockets = topology.tool("server", "ss -Hlun sport = :4739");
-        if sockets.is_empty() { Err(sockets) } else { Ok(()) }
-    });
-    child
-}
-
 /// A collector at the server by TCP: all that one connection says.
 fn tcp_collector(topology: &Topology) -> JoinHandle<Vec<u8>> {
     let end = SocketAddr::new(SERVER_V6, TCP_COLLECTOR);
@@ -170,13 +136,8 @@ fn records_at_collectors_are_all_that_was_forwarded() {
     if !["nft", "conntrack", "tshark", "ss"].iter().all(|program| has(program)) {
         return;
     }
-    // nfdump(1) has no `--version`.
-    if Command::new("nfdump").arg("-V").output().is_err() {
-        return skip("nfdump is not installed");
-    }
     let Some(topology) = topology(IN_A_ROW) else { return };
-    let folder = Folder::new();
-    let mut nfcapd = nfcapd(&topology, &folder.nfcapd());
+    let Some(mut nfcapd) = Nfdump::start(&topology, "nfcapd", 4739) else { return };
     let by_tcp = tcp_collector(&topology);
     let router = topology.host("r1");
     Rules::Firewall.load(router, ["lan", "wan"]).expect("nft takes them");
@@ -220,10 +181,9 @@ fn records_at_collectors_are_all_that_was_forwarded() {
     let forwarded = forwarded(&accelerated.said());
     assert!(forwarded > 8 * ASKED as u64, "{forwarded}");
     let said = by_tcp.join().expect("it collects");
-    signal(&nfcapd, Signal::SIGTERM);
-    assert!(nfcapd.wait().expect("it is our child").success());
-    let octets = by_tshark(&folder.0, &said, forwarded, indices);
-    by_nfdump(&folder.nfcapd(), forwarded, octets);
+    nfcapd.end(&topology);
+    let octets = by_tshark(nfcapd.folder(), &said, forwarded, indices);
+    by_nfdump(&nfcapd, forwarded, octets);
     drop((talks, topology));
 }
 
@@ -273,10 +233,8 @@ fn is_shown(bed: &Bed, away: &str) {
 }
 
 /// nfdump's sums over all records.
-fn by_nfdump(folder: &Path, forwarded: u64, octets: u64) {
-    let output = Command::new("nfdump").arg("-R").arg(folder).arg("-I").output();
-    let output = output.expect("it is installed");
-    let text = String::from_utf8_lossy(&output.stdout);
+fn by_nfdump(nfcapd: &Nfdump, forwarded: u64, octets: u64) {
+    let text = nfcapd.print(&["-I"]);
     let number = |name: &str| -> u64 {
         let line = text.lines().find_map(|line| line.strip_prefix(name));
         let number = line.and_then(|line| line.trim_start_matches(':').trim().parse().ok());

@@ -93,21 +93,31 @@ impl ExportView {
             NatLogStatus { events: status.events, gaps: status.gaps, trouble: status.trouble }
         });
         ExportStatus {
-            collectors: exported.collectors.into_iter().map(ipfix).collect(),
+            collectors: exported
+                .collectors
+                .into_iter()
+                .map(|(address, status)| collector(address, "ipfix", status))
+                .collect(),
             active_s: active.as_secs(),
             inactive_s: inactive.as_secs(),
             domain,
             queue_lost_records: exported.queue_lost.records,
             queue_lost_packets: exported.queue_lost.packets,
             nat_log: nat,
+            sflow: None,
         }
     }
 }
 
-fn ipfix((address, status): (String, collector::CollectorStatus)) -> CollectorStatus {
+/// A collector, as the API has it.
+pub(super) fn collector(
+    address: String,
+    protocol: &str,
+    status: collector::CollectorStatus,
+) -> CollectorStatus {
     CollectorStatus {
         address,
-        protocol: "ipfix".into(),
+        protocol: protocol.into(),
         state: status.state.name().into(),
         trouble: status.trouble,
         sent_messages: status.sent,

@@ -9,6 +9,7 @@
 //! | `mirror`  | `thread.rs`  | hears the kernel and the gate, alone writes the tables, alone stamps the lease       |
 //! | `reclaim` | `reclaim.rs` | waits for the programs, so that what was taken out of the tables can be used again   |
 //! | `api`     | `serve.rs`   | answers `manylane show`, if it has a socket                                          |
+//! | `sflow`    | `sflow/`     | sends samples and counters to sFlow collectors, with `--sflow`                |
 //! | `socket_manager`, `worker N` | `worker/` | forward what goes up to them, if a port is theirs                            |
 //!
 //! | File        | Holds                                                                                     |
@@ -55,6 +56,7 @@ mod ports;
 mod published;
 mod reclaim;
 mod serve;
+mod sflow;
 mod sockets;
 mod tables;
 #[cfg(test)]
@@ -79,6 +81,7 @@ use std::time::Duration;
 use manylane_io::affinity;
 use manylane_io::eventfd::EventFd;
 use manylane_io::interface_lock::InterfaceLocks;
+use manylane_io::netlink::Netlink;
 use manylane_sync::doorbell::Wake;
 
 pub use error::AccelerateError;
@@ -86,6 +89,9 @@ pub use export::{IPFIX_ACTIVE, IPFIX_INACTIVE, IpfixOptions};
 pub use lease::{Lease, Tables};
 pub use lock::LockError;
 pub use manylane_net::transit::flows::FLOWS_MAX;
+pub use sflow::{
+    POLLING as SFLOW_POLLING, RATE as SFLOW_RATE, SflowOptions, read_rate as read_sflow_rate,
+};
 
 use crate::gate::{self, Bypass, Gate, Standing, Terms, Tier};
 use manylane_api::accelerate::{Accelerated, AcceleratedLedger};
@@ -94,6 +100,7 @@ use manylane_io::privilege::Privileges;
 use manylane_io::rights::pass_rights;
 use published::Published;
 use serve::ApiThread;
+use sflow::Exporter;
 
 /// What to accelerate, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +132,8 @@ pub struct Options {
     pub workers: Option<usize>,
     /// Cores that they run on, in turn; any without.
     pub worker_cores: Vec<usize>,
+    /// Where samples of packets are sent; nowhere without.
+    pub sflow: Option<SflowOptions>,
     /// Where its API listens; it has none without.
     pub socket: Option<PathBuf>,
     /// Where it listens by TCP besides; only with a socket.
@@ -151,6 +160,7 @@ impl Default for Options {
             routes: RouteRoom::default(),
             workers: None,
             worker_cores: Vec::new(),
+            sflow: None,
             socket: None,
             listen: Listen::default(),
             speaks: false,
@@ -265,6 +275,7 @@ pub struct Accelerator {
     published: Arc<Published>,
     doorbell: Arc<EventFd>,
     serve: Option<ApiThread>,
+    exporter: Option<Exporter>,
 }
 
 impl Accelerator {
@@ -324,7 +335,12 @@ impl Accelerator {
             },
         };
         let mut accelerator =
-            Accelerator { thread: Some(thread), published, doorbell, serve: None };
+            Accelerator { thread: Some(thread), published, doorbell, serve: None, exporter: None };
+        if let Some(state) = accelerator.published.sflow.clone() {
+            let netlink = Netlink::open().map_err(AccelerateError::Netlink)?;
+            let exporter = Exporter::start(accelerator.published.clone(), state, netlink);
+            accelerator.exporter = Some(exporter.map_err(refused("a thread"))?);
+        }
         if let Some(socket) = socket {
             let serve = ApiThread::start(Doors::new(socket, door), accelerator.source());
             accelerator.serve = Some(serve.map_err(refused("a thread"))?);
@@ -358,6 +374,8 @@ impl Accelerator {
             std::panic::resume_unwind(panic);
         }
         self.serve = None;
+        // What programs have noted until their end is sent.
+        self.exporter = None;
     }
 }
 

@@ -2,7 +2,7 @@
 //! where that is not enough, what the thread answers to a question.
 
 use std::io::{self, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use manylane_io::netlink::{Netlink, Statistics};
@@ -16,6 +16,7 @@ use super::export::ExportView;
 use super::flows::{Sampler, flows};
 use super::lease::{Lease, Tables, now};
 use super::ledger::{self, Counted, Lost};
+use super::sflow::{self, SflowState};
 use super::thread::Thread;
 use super::tracked::Tracked;
 use super::unseen::Unseen;
@@ -52,6 +53,8 @@ pub(super) struct Published {
     /// Collectors, where the operator names some.
     export: Option<ExportView>,
     pub questions: Questions<Thread>,
+    /// What is sampled for sFlow collectors; `None` without any.
+    pub sflow: Option<Arc<SflowState>>,
 }
 
 /// What the mirror thread leaves to be seen.
@@ -73,6 +76,8 @@ pub(super) struct PortView {
     pub mac: Option<Mac>,
     pub mtu: u32,
     pub link_up: bool,
+    pub is_admin_up: bool,
+    pub is_promiscuous: bool,
     pub ingress: bool,
     pub egress: bool,
     pub attached: bool,
@@ -101,7 +106,12 @@ impl Published {
         (counters, sampler): (ledger::Sources, Sampler),
         mut netlink: Netlink,
         (mut reader, transit): (Reader, Transit),
-        (questions, tracked, export): (Questions<Thread>, Tracked, Option<ExportView>),
+        (questions, tracked, export, sflow): (
+            Questions<Thread>,
+            Tracked,
+            Option<ExportView>,
+            Option<Arc<SflowState>>,
+        ),
     ) -> Result<Published, manylane_io::netlink::NetlinkError> {
         let before = netlink.statistics()?;
         reader.offline();
@@ -121,6 +131,7 @@ impl Published {
             tracked,
             export,
             questions,
+            sflow,
         })
     }
 
@@ -160,6 +171,11 @@ impl Published {
         let now = devices.netlink.statistics().unwrap_or_default();
         devices.before.retain(|link| link.index != index);
         devices.before.extend(now.into_iter().find(|link| link.index == index));
+    }
+
+    /// What a port has counted, but for its device.
+    pub fn in_front(&self, port: u16) -> ledger::Counts {
+        self.counters.port(port)
     }
 
     fn lease(&self) -> LeaseStatus {
@@ -328,9 +344,13 @@ impl Accelerated for Published {
         let bad = |error: String, help: &str| {
             AskError::BadQuestion(ApiError { error, help: help.into() })
         };
-        let interface = key.strip_prefix("port.").and_then(|key| key.strip_suffix(".tier"));
-        let Some(interface) = interface else {
-            let help = "port.IF.tier can, for each interface IF that is accelerated";
+        let of_port = |end: &str| key.strip_prefix("port.").and_then(|key| key.strip_suffix(end));
+        if let Some(interface) = of_port(".sflow_rate") {
+            let ports = self.view().ports.clone();
+            return sflow::set_rate(self.sflow.as_deref(), &ports, (key, interface), value);
+        }
+        let Some(interface) = of_port(".tier") else {
+            let help = "port.IF.tier and port.IF.sflow_rate can, for each interface IF that is accelerated";
             return Err(bad(format!("{key} cannot be set"), help));
         };
         let Some(choice) = TierChoice::named(value) else {
@@ -415,7 +435,13 @@ impl Accelerated for Published {
     }
 
     fn export(&self) -> ExportStatus {
-        self.export.as_ref().map(ExportView::status).unwrap_or_default()
+        let mut status = self.export.as_ref().map(ExportView::status).unwrap_or_default();
+        if let Some(sflow) = &self.sflow {
+            let ports = self.view().ports.clone();
+            status.collectors.extend(sflow.collectors());
+            status.sflow = Some(sflow.status(&ports));
+        }
+        status
     }
 
     fn why(&self, question: &WhyQuestion) -> Result<Why, AskError> {

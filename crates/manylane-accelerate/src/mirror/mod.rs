@@ -16,7 +16,7 @@
 //! | `policy`     | edits of rules and further tables, beyond the usual ones                             |
 //! | `dump`, `resync` | all tables at once: the first load, and differences later                        |
 //! | `confirm`    | neighbours to be kept alive in the kernel                                            |
-//! | `diff`, `status`, `why`, `list` | what is shown of it                                               |
+//! | `diff`, `status`, `why`, `way`, `list` | what is shown of it                                               |
 //!
 //! # From a message to a packet's way
 //!
@@ -72,6 +72,7 @@ mod rules;
 mod status;
 mod table_writer;
 mod targets;
+mod way;
 mod why;
 mod write;
 
@@ -85,6 +86,7 @@ pub use kernel::{Kernel, Limits};
 pub use ports::{Port, PortFacts, port_flags};
 pub use rules::{RefusedRules, refused_rules};
 pub use table_writer::{Bounds, TableWriter};
+pub use way::{Way, WayEnd, WayQuestion};
 pub use why::Question;
 pub use write::Applied;
 

@@ -153,7 +153,7 @@ impl<S: TableWriter> Mirror<S> {
 
     /// What routes a packet: by the rules, if they are more than the usual ones. A selector that the question leaves
     /// out has no value: no source, no interface, no type of service.
-    fn routed(&self, from: Option<IpAddr>, to: IpAddr, ingress: Option<u32>) -> Routed {
+    pub(super) fn routed(&self, from: Option<IpAddr>, to: IpAddr, ingress: Option<u32>) -> Routed {
         let steps = match self.kernel.plan(family_of(host(to))) {
             Plan::Listed(steps) => steps,
             _ => return self.merged(to).map_or(Routed::Nothing, Routed::Destination),
@@ -331,7 +331,7 @@ impl<S: TableWriter> Mirror<S> {
 }
 
 /// What routes a packet.
-enum Routed {
+pub(super) enum Routed {
     /// A route.
     Destination(RoutedBy),
     /// A rule says that it goes nowhere.
@@ -342,9 +342,9 @@ enum Routed {
 }
 
 /// A route, and what leads to it.
-struct RoutedBy {
-    prefix: IpPrefix,
-    destination: Destination,
+pub(super) struct RoutedBy {
+    pub prefix: IpPrefix,
+    pub destination: Destination,
     table: Option<u32>,
     rule: Option<String>,
 }

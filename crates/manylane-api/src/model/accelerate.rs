@@ -16,7 +16,7 @@
 //! | `/v1/accelerate/why/I/S/D/tcp/4000/80` | [`Why`]              | `why S D -i I --protocol tcp --sport 4000 --dport 80` |
 //!
 //! `PUT /v1/config/port.IF.tier` with a tier as its body (`manylane config set`) changes the tier that forwards at an
-//! interface.
+//! interface; `PUT /v1/config/port.IF.sflow_rate` with a number changes how many of its packets are sampled for sFlow.
 //!
 //! `POST /v1/accelerate/flows` (`manylane top`) has the programs note some packets, and answers with
 //! [`AcceleratedFlows`].
@@ -43,6 +43,7 @@ use utoipa::ToSchema;
 use super::{ApiError, RouteStatus, Setting};
 
 pub use super::export::{CollectorStatus, ExportStatus, NatLogStatus};
+pub use super::sflow::{SflowPort, SflowStatus};
 pub use super::tracked::{
     FLOWS_PAGE_MAX, FlowObstacle, LaneCount, LaneStatus, TrackedDirection, TrackedFlow,
     TrackedFlows, TrackedFlowsDiff, TrackedFlowsRequest, TransportProtocol, WhyFlow, WhyRules,
@@ -67,7 +68,7 @@ pub trait Accelerated: Send + Sync {
     fn flows(&self) -> Result<AcceleratedFlows, AskError>;
     /// The options of the start.
     fn config(&self) -> AcceleratorConfig;
-    /// Changes a setting: `port.IF.tier`.
+    /// Changes a setting: `port.IF.tier`, `port.IF.sflow_rate`.
     fn set(&self, key: &str, value: &str) -> Result<Setting, AskError>;
     /// Accelerates another interface; says what it is now.
     fn add_port(&self, name: &str) -> Result<AcceleratedPort, AskError>;

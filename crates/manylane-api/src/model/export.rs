@@ -3,12 +3,14 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::sflow::SflowStatus;
+
 /// Collectors, and the messages to each.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExportStatus {
     /// The collectors, in the order in which they were named; none if nothing is exported.
     pub collectors: Vec<CollectorStatus>,
-    /// A flow that lasts has a record this often, in seconds.
+    /// A flow that lasts has a record this often, in seconds; 0 without a collector of IPFIX.
     pub active_s: u64,
     /// A flow without packets for this many seconds has its record.
     pub inactive_s: u64,
@@ -20,6 +22,9 @@ pub struct ExportStatus {
     pub queue_lost_packets: u64,
     /// The log of translations; none if it is off.
     pub nat_log: Option<NatLogStatus>,
+    /// Samples; none without a collector of sFlow.
+    #[serde(default)]
+    pub sflow: Option<SflowStatus>,
 }
 
 /// A collector.
@@ -27,7 +32,7 @@ pub struct ExportStatus {
 pub struct CollectorStatus {
     /// Its address, as the operator wrote it.
     pub address: String,
-    /// What it is sent: `ipfix`.
+    /// What it is sent: `ipfix` or `sflow`.
     pub protocol: String,
     /// `idle`: nothing has been sent yet; `connecting`; `sending`; `unreachable`.
     pub state: String,
@@ -37,7 +42,7 @@ pub struct CollectorStatus {
     pub sent_messages: u64,
     /// Their bytes.
     pub sent_bytes: u64,
-    /// Records of flows and translations in them.
+    /// Records of flows and translations in them, or samples.
     pub sent_records: u64,
     /// Messages that could not be sent.
     pub lost_messages: u64,

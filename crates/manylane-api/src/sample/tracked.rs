@@ -58,7 +58,7 @@ pub(super) fn diff() -> TrackedFlowsDiff {
     TrackedFlowsDiff { compared: 2, differences: vec![line.into()], total: 1 }
 }
 
-/// Two collectors, one of them away.
+/// Three collectors, one of them away.
 pub(super) fn export() -> ExportStatus {
     let collector = |address: &str| CollectorStatus {
         address: address.into(),
@@ -79,14 +79,31 @@ pub(super) fn export() -> ExportStatus {
         connections: 1,
         ..collector("tcp://[2001:db8::5]:4739")
     };
+    let samples = CollectorStatus { protocol: "sflow".into(), ..collector("udp://10.2.0.5:6343") };
+    let lan = SflowPort {
+        name: "lan".into(),
+        rate: 1000,
+        pool: 2_300_000,
+        noted: 2_290,
+        lost: 10,
+        unreported: 4,
+    };
     ExportStatus {
-        collectors: vec![collector("udp://10.2.0.5:4739"), away],
+        collectors: vec![collector("udp://10.2.0.5:4739"), away, samples],
         active_s: 60,
         inactive_s: 15,
         domain: 1,
         queue_lost_records: 7,
         queue_lost_packets: 700,
         nat_log: Some(NatLogStatus { events: 1200, gaps: 1, trouble: None }),
+        sflow: Some(SflowStatus {
+            agent: Some([10, 2, 0, 254].into()),
+            polling_ms: 20_000,
+            samples: 2_290,
+            discarded: 110,
+            unreported: 3,
+            ports: vec![lan],
+        }),
     }
 }
 

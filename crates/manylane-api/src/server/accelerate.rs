@@ -218,9 +218,9 @@ fn with_arguments(mut routes: Routes<dyn Accelerated>) -> Routes<dyn Accelerated
             put(set),
             OperationDoc {
                 id: "set",
-                does: "Changes the tier of an interface until the accelerator ends.",
-                parameters: &[("key", "The setting: `port.IF.tier`.")],
-                takes: Some(Sent::Word("`auto`, `workers`, `driver`, `ingress` or `kernel`.")),
+                does: "Changes the tier of an interface, or how many of its packets are sampled, until the accelerator ends.",
+                parameters: &[("key", "The setting: `port.IF.tier` or `port.IF.sflow_rate`.")],
+                takes: Some(Sent::Word("`auto`, `workers`, `driver`, `ingress` or `kernel`; for a rate, N: one packet in N.")),
                 gives: setting,
                 refuses: WRONG,
             },

@@ -22,6 +22,16 @@ pub struct Statistics {
     pub queue_dropped: u32,
     /// Packets that wait in its root queueing discipline now.
     pub queued: u32,
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// Bytes transmitted.
+    pub transmitted_bytes: u64,
+    /// Packets received for a group, as far as the driver counts them.
+    pub received_group: u64,
+    /// Received frames with errors.
+    pub receive_errors: u64,
+    /// Packets that could not be transmitted for errors.
+    pub transmit_errors: u64,
 }
 
 impl Netlink {
@@ -41,6 +51,11 @@ impl Netlink {
                     transmit_dropped: counted.tx_dropped,
                     queue_dropped: 0,
                     queued: 0,
+                    received_bytes: counted.rx_bytes,
+                    transmitted_bytes: counted.tx_bytes,
+                    received_group: counted.multicast,
+                    receive_errors: counted.rx_errors,
+                    transmit_errors: counted.tx_errors,
                 })
             })
             .map_err(|refusal| {

@@ -13,7 +13,7 @@ use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::export::ExportOptions;
+use super::export::{ExportOptions, SampleOptions};
 use super::run::ListenOptions;
 use super::{SOCKET, USAGE, complain, done, print};
 use crate::tables::extent::{self, grouped};
@@ -69,6 +69,8 @@ pub struct CommandOptions {
     /// Cores of these threads
     #[arg(long, value_name = "CORE,...", value_delimiter = ',')]
     worker_cores: Vec<usize>,
+    #[command(flatten)]
+    sflow: SampleOptions,
     /// Path of the API's socket
     #[arg(long, value_name = "PATH", env = SOCKET, hide_env_values = true, default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
@@ -164,6 +166,13 @@ fn accelerate(options: &CommandOptions) -> ExitCode {
             return USAGE.into();
         }
     };
+    let sflow = match options.sflow.resolve(&options.interfaces) {
+        Ok(sflow) => sflow,
+        Err(error) => {
+            complain(&format_args!("error: {error}"));
+            return USAGE.into();
+        }
+    };
     let prepared = fatal::detach_links_on_crash().and_then(|()| fatal::disable_core_dumps());
     if let Err(error) = prepared {
         return done::<()>(Err(format!("cannot prepare for the worst: {error}")));
@@ -172,7 +181,8 @@ fn accelerate(options: &CommandOptions) -> ExitCode {
         Ok(signals) => signals,
         Err(error) => return done::<()>(Err(format!("cannot wait for signals: {error}"))),
     };
-    let accelerator = match Accelerator::start(Options { privileges, ipfix, ..options.options() }) {
+    let options = Options { privileges, ipfix, sflow, ..options.options() };
+    let accelerator = match Accelerator::start(options) {
         Ok(accelerator) => accelerator,
         Err(error) => return done::<()>(Err(error)),
     };

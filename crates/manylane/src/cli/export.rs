@@ -1,10 +1,14 @@
 //! Collectors: the options of `manylane accelerate` that say what is exported, and where.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use clap::Args;
-use manylane_accelerate::accelerator::{IPFIX_ACTIVE, IPFIX_INACTIVE, IpfixOptions};
-use manylane_export::{CollectorAddress, Destination, Transport, ipfix};
+use manylane_accelerate::accelerator::{
+    IPFIX_ACTIVE, IPFIX_INACTIVE, IpfixOptions, SFLOW_POLLING, SFLOW_RATE, SflowOptions,
+    read_sflow_rate,
+};
+use manylane_export::{CollectorAddress, Destination, Transport, ipfix, sflow};
 
 /// Flow records.
 #[derive(Debug, Default, Args)]
@@ -47,6 +51,64 @@ impl ExportOptions {
     }
 }
 
+/// Samples of packets.
+#[derive(Debug, Default, Args)]
+pub(super) struct SampleOptions {
+    /// Send samples of received packets, and interface counters, to this sFlow collector; may be repeated
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = sample_collector)]
+    sflow: Vec<CollectorAddress>,
+    /// Sample one received packet in N [default: 1000]
+    #[arg(long, value_name = "N", requires = "sflow", value_parser = read_sflow_rate)]
+    sflow_rate: Option<u32>,
+    /// Sample one packet in N that this interface receives; may be repeated
+    #[arg(long, value_name = "IF=N", requires = "sflow", value_parser = port_rate)]
+    sflow_port_rate: Vec<(String, u32)>,
+    /// Time between two samples of an interface's counters [default: 20]
+    #[arg(long, value_name = "SECONDS", requires = "sflow", value_parser = seconds())]
+    sflow_polling: Option<u64>,
+    /// The router's address, as collectors are to know it [default: the address by which the first collector is reached]
+    #[arg(long, value_name = "ADDRESS", requires = "sflow")]
+    sflow_agent: Option<IpAddr>,
+}
+
+impl SampleOptions {
+    /// The options of the sampler, with all names looked up; `None` without a collector.
+    pub(super) fn resolve(&self, interfaces: &[String]) -> Result<Option<SflowOptions>, String> {
+        if self.sflow.is_empty() {
+            return Ok(None);
+        }
+        let of_none = self.sflow_port_rate.iter().find(|(name, _)| !interfaces.contains(name));
+        if let Some((name, _)) = of_none {
+            let all = interfaces.join(", ");
+            return Err(format!(
+                "--sflow-port-rate names {name}, which is none of the interfaces: {all}"
+            ));
+        }
+        let collectors = Destination::resolve(&self.sflow).map_err(|error| error.to_string())?;
+        Ok(Some(SflowOptions {
+            rate: self.sflow_rate.unwrap_or(SFLOW_RATE),
+            port_rates: self.sflow_port_rate.iter().cloned().collect(),
+            polling: self.sflow_polling.map_or(SFLOW_POLLING, Duration::from_secs),
+            agent: self.sflow_agent,
+            ..SflowOptions::new(collectors)
+        }))
+    }
+}
+
+/// sFlow has one transport, so its name may be left out.
+fn sample_collector(text: &str) -> Result<CollectorAddress, String> {
+    let text = if text.contains("://") { text.into() } else { format!("udp://{text}") };
+    CollectorAddress::parse(&text, &[Transport::Udp], sflow::PORT)
+        .map_err(|error| error.to_string())
+}
+
+/// `eth0=1000`.
+fn port_rate(text: &str) -> Result<(String, u32), String> {
+    let (interface, rate) =
+        text.split_once('=').ok_or("an interface, = and a number are wanted")?;
+    Ok((interface.into(), read_sflow_rate(rate)?))
+}
+
 fn collector(text: &str) -> Result<CollectorAddress, String> {
     let both = [Transport::Udp, Transport::Tcp];
     CollectorAddress::parse(text, &both, ipfix::PORT).map_err(|error| error.to_string())
@@ -67,12 +129,45 @@ mod tests {
     struct Command {
         #[command(flatten)]
         export: ExportOptions,
+        #[command(flatten)]
+        samples: SampleOptions,
+    }
+
+    fn command(words: &str) -> Result<Command, String> {
+        let words = ["manylane"].into_iter().chain(words.split_whitespace());
+        Command::try_parse_from(words).map_err(|error| error.to_string())
     }
 
     fn parsed(words: &str) -> Result<ExportOptions, String> {
-        let words = ["manylane"].into_iter().chain(words.split_whitespace());
-        let command = Command::try_parse_from(words).map_err(|error| error.to_string())?;
-        Ok(command.export)
+        command(words).map(|command| command.export)
+    }
+
+    fn sampled(words: &str) -> Result<Option<SflowOptions>, String> {
+        command(words)?.samples.resolve(&["lan".into(), "wan".into()])
+    }
+
+    #[test]
+    fn collectors_of_samples_need_no_transport_and_ports_may_have_rates_of_their_own() {
+        assert_eq!(sampled(""), Ok(None));
+        let words = "--sflow 127.0.0.1 --sflow udp://[::1]:7000 --sflow-rate 9 --sflow-port-rate wan=4 \
+                     --sflow-polling 3 --sflow-agent 10.0.0.1";
+        let options = sampled(words).expect("they are right").expect("a collector");
+        let addresses: Vec<_> =
+            options.collectors.iter().map(|one| one.address().to_string()).collect();
+        assert_eq!(addresses, ["udp://127.0.0.1:6343", "udp://[::1]:7000"]);
+        assert_eq!((options.rate, options.port_rates.get("wan")), (9, Some(&4)));
+        assert_eq!((options.polling.as_secs(), options.agent), (3, "10.0.0.1".parse().ok()));
+        for (words, says) in [
+            ("--sflow 127.0.0.1 --sflow-rate 0", "one packet in 0 cannot be sampled"),
+            ("--sflow 127.0.0.1 --sflow-port-rate lan", "= and a number are wanted"),
+            ("--sflow 127.0.0.1 --sflow-port-rate eth9=5", "none of the interfaces: lan, wan"),
+            ("--sflow tcp://127.0.0.1", "write udp://HOST"),
+            ("--sflow 127.0.0.1 --sflow 127.0.0.1:6343", "have one address"),
+            ("--sflow-rate 5", "--sflow <HOST[:PORT]>"),
+        ] {
+            let error = sampled(words).expect_err(words);
+            assert!(error.contains(says), "{words}: {error}");
+        }
     }
 
     #[test]

@@ -104,6 +104,8 @@ impl Thread {
     fn views(&self) -> Vec<PortView> {
         let of_port = |port: &Port| {
             let link = port.index.and_then(|index| self.mirror.kernel().link(index));
+            let has_flag =
+                |flag: libc::c_int| link.is_some_and(|link| link.flags & flag as u32 != 0);
             PortView {
                 number: port.number,
                 name: port.name.clone(),
@@ -111,6 +113,8 @@ impl Thread {
                 mac: link.and_then(|link| link.mac).map(Mac),
                 mtu: link.map_or(0, |link| link.mtu),
                 link_up: link.is_some_and(gate::has_link),
+                is_admin_up: has_flag(libc::IFF_UP),
+                is_promiscuous: has_flag(libc::IFF_PROMISC),
                 ingress: port.ingress && port.is_attached(),
                 egress: port.egress,
                 attached: port.is_attached(),

@@ -22,6 +22,7 @@ use crate::accelerator::log::Log;
 use crate::accelerator::ports::Ports;
 use crate::accelerator::published::Published;
 use crate::accelerator::reclaim::Reclaim;
+use crate::accelerator::sflow::SflowState;
 use crate::accelerator::sockets::WorkerContext;
 use crate::accelerator::tiers::Tiers;
 use crate::accelerator::tracked::Tracked;
@@ -102,6 +103,7 @@ impl Thread {
         let worker_context = worker_context(worker_options, domain, shared, by_workers);
         let samples = fast.take_samples().expect("nobody else takes them");
         let sampler = Sampler::new(samples, counters.clone());
+        let sflow = sflow(&options, &mut fast);
         let published = Published::new(
             options,
             seed,
@@ -109,7 +111,7 @@ impl Thread {
             (counters, sampler),
             Netlink::open().map_err(AccelerateError::Netlink)?,
             (reader, transit),
-            (asked, Tracked::new(lane.as_ref().map(Lane::questions)), view),
+            (asked, Tracked::new(lane.as_ref().map(Lane::questions)), view, sflow),
         )
         .map_err(AccelerateError::Netlink)?;
         Ok(Thread {
@@ -151,6 +153,12 @@ fn members(workers: usize) -> (Domain, Proxy, [Reader; 2]) {
     let proxy = domain.proxy().expect("the domain has three places");
     let readers = [(); 2].map(|()| domain.register().expect("the domain has three places"));
     (domain, proxy, readers)
+}
+
+/// What is shared with the exporter, if samples are sent.
+fn sflow(options: &Options, fast: &mut IngressProgram) -> Option<Arc<SflowState>> {
+    let memory = fast.take_sflow().expect("nobody else takes it");
+    options.sflow.clone().map(|options| Arc::new(SflowState::new(options, memory)))
 }
 
 /// What workers share with the other threads.

@@ -122,6 +122,11 @@ impl WorkerRow {
         let dropped: u64 = self.dropped().iter().map(|(_, packets)| packets).sum();
         handed.saturating_sub(self.packets_in + dropped)
     }
+
+    /// Packets and bytes that left.
+    pub fn sent(&self) -> (u64, u64) {
+        (self.packets_out, self.bytes_out)
+    }
 }
 
 /// Why a worker dropped a packet, for the API.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Column, Labels, Page, labels, single};
+use super::{Column, Labels, Page, labels, sflow, single};
 use crate::accelerate::{CollectorStatus, ExportStatus};
 
 /// Writes them; nothing of collectors where none is configured.
@@ -23,7 +23,8 @@ pub(super) fn write(status: &ExportStatus, page: &mut Page<'_>) -> fmt::Result {
     page.counter("nat_log_gaps", "", help, all.iter().map(|one| (none(), one.gaps)))?;
     let help = "1 if conntrack cannot be heard, so that no translation is logged.";
     let troubled = all.iter().map(|one| (none(), u64::from(one.trouble.is_some())));
-    page.gauge("nat_log_troubled", "", help, troubled)
+    page.gauge("nat_log_troubled", "", help, troubled)?;
+    status.sflow.as_ref().map_or(Ok(()), |status| sflow::write(status, page))
 }
 
 const GAUGES: &[Column<CollectorStatus>] =
@@ -34,9 +35,13 @@ const GAUGES: &[Column<CollectorStatus>] =
 const COUNTERS: &[Column<CollectorStatus>] = &[
     ("collector_sent", "messages", "Messages that the kernel has taken.", |one| one.sent_messages),
     ("collector_sent", "bytes", "Bytes of these messages.", |one| one.sent_bytes),
-    ("collector_sent", "records", "Records in these messages.", |one| one.sent_records),
+    ("collector_sent", "records", "Records, or samples, in these messages.", |one| {
+        one.sent_records
+    }),
     ("collector_lost", "messages", "Messages that could not be sent.", |one| one.lost_messages),
-    ("collector_lost", "records", "Records in these messages.", |one| one.lost_records),
+    ("collector_lost", "records", "Records, or samples, in these messages.", |one| {
+        one.lost_records
+    }),
     (
         "collector_refused",
         "messages",

@@ -10,6 +10,7 @@ mod export;
 mod format;
 mod forwarder;
 mod lane;
+mod sflow;
 #[cfg(test)]
 pub(crate) mod strict;
 #[cfg(test)]

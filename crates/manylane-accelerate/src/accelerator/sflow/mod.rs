@@ -1,0 +1,226 @@
+//! sFlow: samples of packets, counters and discarded packets, sent to collectors.
+//!
+//! ```text
+//! programs ── ring of notes ──> exporter ── question ──> mirror's thread: prefixes, next hop
+//!    ^                             │  ^────── answer ──────┘
+//!    └── rates, a word a port ─────┘──> datagrams ──> collectors
+//! ```
+//!
+//! | File          | Holds                                                                            |
+//! |---------------|----------------------------------------------------------------------------------|
+//! | `thread.rs`   | the exporter's thread: takes notes, asks, sends                                   |
+//! | `sample.rs`   | a note and its route become a sample, or a discarded packet                        |
+//! | `counters.rs` | counter samples: the kernel's counters, and what a driver's counters lack             |
+//!
+//! The thread waits for the mirror's thread, for a second at most; no other thread waits for the exporter. What programs
+//! note meanwhile stays in their ring, and beyond its room is counted as lost.
+
+mod counters;
+mod sample;
+mod thread;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use manylane_api::accelerate::{AskError, CollectorStatus, SflowPort, SflowStatus};
+use manylane_api::{ApiError, Setting, SettingValue};
+use manylane_export::Destination;
+use manylane_export::collector::Watch;
+
+use super::export;
+use super::published::PortView;
+use super::why;
+use crate::programs::{
+    NoRate, SFLOW_RATE_MAX, Sflow, SflowCount, SflowCounts, SflowNote, SflowNotes, SflowRates,
+};
+
+pub(super) use thread::Exporter;
+
+/// Collectors, and what they receive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SflowOptions {
+    /// The collectors.
+    pub collectors: Vec<Destination>,
+    /// One packet in how many is a sample.
+    pub rate: u32,
+    /// Rates of single ports, in place of `rate`.
+    pub port_rates: BTreeMap<String, u32>,
+    /// How often counters are sent.
+    pub polling: Duration,
+    /// The router's address, as collectors are to know it; that by which it reaches the first collector without.
+    pub agent: Option<IpAddr>,
+}
+
+impl SflowOptions {
+    /// For these collectors.
+    pub fn new(collectors: Vec<Destination>) -> SflowOptions {
+        let port_rates = BTreeMap::new();
+        SflowOptions { collectors, rate: RATE, port_rates, polling: POLLING, agent: None }
+    }
+}
+
+/// One packet in how many is a sample.
+pub const RATE: u32 = 1000;
+/// How often counters are sent.
+pub const POLLING: Duration = Duration::from_secs(20);
+
+/// What the exporter and the API share.
+pub(super) struct SflowState {
+    options: SflowOptions,
+    rates: Mutex<Rates>,
+    counts: SflowCounts,
+    /// Until the exporter takes them.
+    notes: Mutex<Option<SflowNotes>>,
+    /// From the exporter's start on.
+    watches: Mutex<Vec<Watch>>,
+    sent: Mutex<Sent>,
+}
+
+/// The rates that programs read, and those that the operator has set.
+struct Rates {
+    words: SflowRates,
+    by_name: BTreeMap<String, u32>,
+}
+
+/// What has been made of notes.
+#[derive(Clone, Debug, Default)]
+struct Sent {
+    agent: Option<IpAddr>,
+    samples: u64,
+    /// Samples of each port that were cut: too many of one packet of segments.
+    cut: BTreeMap<u16, u64>,
+    discarded: u64,
+    /// Discarded packets that were not sent: too many in a second.
+    unreported: u64,
+}
+
+impl SflowState {
+    pub fn new(options: SflowOptions, Sflow { rates, notes, counts }: Sflow) -> SflowState {
+        let by_name = options.port_rates.clone();
+        SflowState {
+            options,
+            rates: Mutex::new(Rates { words: rates, by_name }),
+            counts,
+            notes: Mutex::new(Some(notes)),
+            watches: Mutex::default(),
+            sent: Mutex::default(),
+        }
+    }
+
+    /// Has each port sampled at its rate.
+    pub fn set_rates(&self, ports: &[PortView]) {
+        let Rates { words, by_name } = &mut *lock(&self.rates);
+        for port in ports {
+            let rate = by_name.get(&port.name).copied().unwrap_or(self.options.rate);
+            if words.of(port.number) != Some(rate) {
+                // Rates were checked where they came from.
+                let _ = words.set(port.number, Some(rate));
+            }
+        }
+    }
+
+    /// From now on one packet in `rate` that the port receives is a sample.
+    pub fn set_rate(&self, port: &PortView, rate: u32) -> Result<(), NoRate> {
+        let Rates { words, by_name } = &mut *lock(&self.rates);
+        words.set(port.number, Some(rate))?;
+        by_name.insert(port.name.clone(), rate);
+        Ok(())
+    }
+
+    /// How many samples a note becomes. Further samples of one packet of segments would tell nothing new: they count as lost.
+    fn samples_of(&self, note: &SflowNote) -> u32 {
+        let samples = note.samples.min(SAMPLES_OF_NOTE);
+        if samples < note.samples {
+            let cut = u64::from(note.samples - samples);
+            *lock(&self.sent).cut.entry(note.port).or_default() += cut;
+        }
+        samples
+    }
+
+    /// The counts of a port, and the samples that were cut, as lost ones.
+    fn count(&self, port: u16) -> SflowCount {
+        let cut = lock(&self.sent).cut.get(&port).copied().unwrap_or(0);
+        let count = self.counts.port(port);
+        SflowCount {
+            // A program counts a note when the exporter can read it already.
+            noted: count.noted.saturating_sub(cut),
+            lost: count.lost.wrapping_add(cut),
+            ..count
+        }
+    }
+
+    /// What the API shows.
+    pub fn status(&self, ports: &[PortView]) -> SflowStatus {
+        let sent = lock(&self.sent).clone();
+        let rates = lock(&self.rates);
+        let port = |port: &PortView| {
+            let count = self.count(port.number);
+            SflowPort {
+                name: port.name.clone(),
+                rate: rates.words.of(port.number).unwrap_or(0),
+                pool: count.pool,
+                noted: count.noted,
+                lost: count.lost,
+                unreported: count.unreported,
+            }
+        };
+        SflowStatus {
+            agent: sent.agent,
+            polling_ms: super::published::ms(self.options.polling.as_nanos()),
+            samples: sent.samples,
+            discarded: sent.discarded,
+            unreported: sent.unreported,
+            ports: ports.iter().map(port).collect(),
+        }
+    }
+
+    /// The collectors, as the API has them.
+    pub fn collectors(&self) -> Vec<CollectorStatus> {
+        let shown = |watch: &Watch| {
+            export::collector(watch.destination().address().to_string(), "sflow", watch.status())
+        };
+        lock(&self.watches).iter().map(shown).collect()
+    }
+}
+
+/// Samples of one packet of segments.
+const SAMPLES_OF_NOTE: u32 = 64;
+
+/// Reads one packet in how many, as an operator writes it.
+pub fn read_rate(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(0) => Err(format!(
+            "one packet in 0 cannot be sampled; 1 samples every packet, up to {SFLOW_RATE_MAX} samples fewer"
+        )),
+        Ok(rate @ 1..=SFLOW_RATE_MAX) => Ok(rate),
+        _ => Err(format!("a number from 1 to {SFLOW_RATE_MAX} is wanted")),
+    }
+}
+
+/// Has one packet in `value` that an interface receives sampled, by the API's question.
+pub(super) fn set_rate(
+    state: Option<&SflowState>,
+    ports: &[PortView],
+    (key, interface): (&str, &str),
+    value: &str,
+) -> Result<Setting, AskError> {
+    let bad =
+        |error: String, help: &str| AskError::BadQuestion(ApiError { error, help: help.into() });
+    let Some(state) = state else {
+        let help = "start `manylane accelerate` with --sflow and a collector";
+        return Err(bad("no sFlow collector is there to receive samples".into(), help));
+    };
+    let rate =
+        read_rate(value).map_err(|error| bad(error, "one packet in as many becomes a sample"))?;
+    let Some(port) = ports.iter().find(|port| port.name == interface) else {
+        return Err(AskError::BadQuestion(why::unknown(ports, interface)));
+    };
+    state.set_rate(port, rate).map_err(|error| bad(error.to_string(), ""))?;
+    Ok(Setting::new(key, SettingValue::Number(rate.into())))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,266 @@
+//! The exporter's thread: takes notes, queries the mirror's thread for their routes, and sends.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use manylane_export::Collector;
+use manylane_export::collector::{Load, Message, Outcome};
+use manylane_export::sflow::{Agent, Datagram, Datagrams};
+use manylane_io::eventfd::EventFd;
+use manylane_io::netlink::Netlink;
+use manylane_io::poll::poll;
+use manylane_sync::doorbell::Wake;
+
+use super::counters::{InFront, Lacking};
+use super::{SflowState, lock, sample};
+use crate::accelerator::published::{PortView, Published};
+use crate::mirror::{Way, WayQuestion};
+use crate::programs::{SflowNote, SflowNotes, Ticks};
+
+/// A handle to the exporter's thread, which ends when the handle is dropped.
+pub(in crate::accelerator) struct Exporter {
+    doorbell: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread has.
+struct Exporting {
+    published: Arc<Published>,
+    state: Arc<SflowState>,
+    notes: SflowNotes,
+    doorbell: Arc<EventFd>,
+    collectors: Vec<Collector>,
+    datagrams: Datagrams,
+    netlink: Netlink,
+    lacking: Lacking,
+    started: Instant,
+    next_poll: Instant,
+    /// The present second, and discarded packets in it.
+    second: Instant,
+    reported: u32,
+}
+
+impl Exporter {
+    /// Starts the thread in the calling thread's network namespace.
+    pub fn start(
+        published: Arc<Published>,
+        state: Arc<SflowState>,
+        netlink: Netlink,
+    ) -> io::Result<Exporter> {
+        let doorbell = Arc::new(EventFd::open()?);
+        let ticks = Ticks::open()?;
+        let notes = lock(&state.notes).take();
+        let notes = notes.ok_or_else(|| io::Error::other("the exporter was started before"))?;
+        let collectors: Vec<_> =
+            state.options.collectors.iter().cloned().map(Collector::new).collect();
+        *lock(&state.watches) = collectors.iter().map(Collector::watch).collect();
+        let second = (1_000_000_000 / ticks.length_ns().max(1)) as u32;
+        lock(&state.rates).words.report(&sample::DISCARDED, REPORTS, second);
+        state.set_rates(&published.view().ports.clone());
+        let now = Instant::now();
+        let agent = Agent { address: Ipv4Addr::UNSPECIFIED.into(), sub_agent: 0 };
+        let mut exporting = Exporting {
+            published,
+            state,
+            notes,
+            doorbell: doorbell.clone(),
+            collectors,
+            datagrams: Datagrams::new(agent),
+            netlink,
+            lacking: Lacking::default(),
+            started: now,
+            next_poll: now,
+            second: now,
+            reported: 0,
+        };
+        let thread = Builder::new().name("sflow".into()).spawn(move || exporting.run())?;
+        Ok(Exporter { doorbell, thread: Some(thread) })
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        self.doorbell.wake();
+        if let Some(thread) = self.thread.take() {
+            // The thread has panicked, and its message has said why.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Exporting {
+    fn run(&mut self) {
+        loop {
+            let ends = self.doorbell.drain();
+            self.turn(Instant::now());
+            if ends {
+                return;
+            }
+            let wait = self.next_poll.saturating_duration_since(Instant::now()).min(RATES_EVERY);
+            // The one failure is ENOMEM: then it turns instead of sleeping.
+            let fds = [self.doorbell.as_fd(), self.notes.as_fd()];
+            let ready = poll(&fds, Some(wait));
+            if ready.is_ok_and(|ready| ready.any()) {
+                // So that one question and one datagram are for many notes.
+                let _ = poll(&fds[..1], Some(PACE));
+            }
+        }
+    }
+
+    fn turn(&mut self, now: Instant) {
+        let ports = self.published.view().ports.clone();
+        self.state.set_rates(&ports);
+        self.find_agent();
+        loop {
+            let mut notes = Vec::new();
+            let taken = self.notes.take(NOTES_AT_ONCE, |note| notes.push(note));
+            if !notes.is_empty() {
+                self.export(&notes, &ports, now);
+            }
+            if taken < NOTES_AT_ONCE {
+                break;
+            }
+        }
+        if now >= self.next_poll {
+            self.next_poll = now + self.state.options.polling;
+            self.export_counters(&ports);
+        }
+        let uptime = self.uptime_ms();
+        let last = self.datagrams.finish(uptime);
+        self.send(last);
+    }
+
+    /// The agent's address: the operator's, or that by which the first reachable collector is reached.
+    fn find_agent(&mut self) {
+        if !self.datagrams.agent().address.is_unspecified() {
+            return;
+        }
+        let options = &self.state.options;
+        let found = options.agent.or_else(|| {
+            options
+                .collectors
+                .iter()
+                .find_map(|collector| source_towards(collector.socket_address()))
+        });
+        if let Some(address) = found {
+            self.datagrams.set_address(address);
+            lock(&self.state.sent).agent = Some(address);
+        }
+    }
+
+    fn export(&mut self, notes: &[SflowNote], ports: &[PortView], now: Instant) {
+        let ingress = |note: &SflowNote| {
+            let port = ports.iter().find(|port| port.number == note.port);
+            port.and_then(|port| port.index).unwrap_or(note.interface)
+        };
+        let questions: Vec<_> =
+            notes.iter().map(|note| sample::question(note, ingress(note))).collect();
+        let ways = self.ways(questions);
+        for (note, way) in notes.iter().zip(ways) {
+            let (interface, way) = (ingress(note), way.as_ref());
+            let uptime = self.uptime_ms();
+            let samples = self.state.samples_of(note);
+            let count = self.state.count(note.port);
+            if samples > 0 {
+                let flow = sample::flow(note, interface, way, count);
+                for _ in 0..samples {
+                    let full = self.datagrams.add_flow(&flow, uptime);
+                    self.send(full);
+                }
+                lock(&self.state.sent).samples += u64::from(samples);
+            }
+            if !note.is_report {
+                continue;
+            }
+            let unreported = count.unreported.wrapping_add(lock(&self.state.sent).unreported);
+            let Some(packet) = sample::discarded(note, interface, way, unreported) else {
+                continue;
+            };
+            if self.may_report(now) {
+                let full = self.datagrams.add_discarded(&packet, uptime);
+                self.send(full);
+                lock(&self.state.sent).discarded += 1;
+            } else {
+                lock(&self.state.sent).unreported += 1;
+            }
+        }
+    }
+
+    /// The routes, as the mirror's thread knows them; none without its answer.
+    fn ways(&self, questions: Vec<Option<WayQuestion>>) -> Vec<Option<Way>> {
+        let len = questions.len();
+        let answer = self.published.questions.ask_within(PATIENCE, move |thread| {
+            let way = |question: &WayQuestion| thread.mirror.way(question);
+            questions.iter().map(|question| question.as_ref().map(way)).collect::<Vec<_>>()
+        });
+        answer.unwrap_or_else(|_| vec![None; len])
+    }
+
+    /// Whether another discarded packet may be sent in this second.
+    fn may_report(&mut self, now: Instant) -> bool {
+        if now.saturating_duration_since(self.second) >= Duration::from_secs(1) {
+            (self.second, self.reported) = (now, 0);
+        }
+        self.reported += 1;
+        self.reported <= REPORTS
+    }
+
+    fn export_counters(&mut self, ports: &[PortView]) {
+        let front: Vec<_> = ports.iter().map(|port| self.published.in_front(port.number)).collect();
+        // Without an answer nothing is known of any.
+        let kernel = self.netlink.statistics().unwrap_or_default();
+        let uptime = self.uptime_ms();
+        for (port, counts) in ports.iter().zip(front) {
+            let of_port = kernel.iter().find(|link| Some(link.index) == port.index);
+            let Some(of_port) = of_port else { continue };
+            let front = InFront::of(&counts.driver, counts.workers.sent());
+            let sample = self.lacking.sample(port, front, of_port);
+            let full = self.datagrams.add_counters(&sample, uptime);
+            self.send(full);
+        }
+    }
+
+    fn send(&mut self, datagram: Option<Datagram>) {
+        let Some(datagram) = datagram else { return };
+        let message = Message { bytes: &datagram.bytes, records: datagram.samples.into() };
+        let now = Instant::now();
+        for collector in &mut self.collectors {
+            // The error was an earlier datagram's, and each datagram stands for itself.
+            if collector.send(message, now) == Outcome::Refused
+                && collector.send(message, now) == Outcome::Refused
+            {
+                collector.give_up(Load { records: message.records, ..Load::default() });
+            }
+        }
+    }
+
+    fn uptime_ms(&self) -> u32 {
+        self.started.elapsed().as_millis() as u32
+    }
+}
+
+/// The address by which this host sends there, if it has a route.
+fn source_towards(to: std::net::SocketAddr) -> Option<IpAddr> {
+    let any: IpAddr = match to {
+        std::net::SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        std::net::SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(to).ok()?;
+    socket.local_addr().ok().map(|address| address.ip())
+}
+
+/// How long notes wait for others: the standard lets a sample wait for a second.
+const PACE: Duration = Duration::from_millis(50);
+/// Notes in one question to the mirror's thread.
+const NOTES_AT_ONCE: usize = 256;
+/// How long it may take for that.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often ports that are new receive their rate.
+const RATES_EVERY: Duration = Duration::from_secs(1);
+/// Discarded packets that are sent in a second.
+const REPORTS: u32 = 100;
