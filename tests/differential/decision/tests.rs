@@ -473,8 +473,14 @@ fn to(destination: Ipv4Addr, ifindex: u32) -> Packet {
 /// The program and where it is tried, or a line that says why not.
 fn lab(tags: bool) -> Option<(Lab, Program, Memory)> {
     let lab = Lab::new().map_err(skip).ok()?;
-    let (program, memory) = Program::load(tags).map_err(skip).ok()?;
-    Some((lab, program, memory))
+    match Program::load(tags) {
+        Ok((program, memory)) => Some((lab, program, memory)),
+        Err(error) if error.is_by_verifier() => panic!("{error}"),
+        Err(error) => {
+            skip(error);
+            None
+        }
+    }
 }
 
 /// A number that a variable may say.

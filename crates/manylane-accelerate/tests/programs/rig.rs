@@ -52,7 +52,15 @@ impl Rig {
             Some(object) => IngressProgram::load_object(&object, &sizes),
             None => IngressProgram::load(&sizes),
         };
-        let (fast, tables) = loaded.map_err(common::skip).ok()?;
+        let (fast, tables) = match loaded {
+            Ok(loaded) => loaded,
+            // Not to be mistaken for a machine, or a user, that cannot load any.
+            Err(error) if error.is_by_verifier() => panic!("{error}"),
+            Err(error) => {
+                common::skip(error);
+                return None;
+            }
+        };
         let mut rig = Rig { fast, tables, chunks: 0 };
         rig.tables.control.store(LEASE_TICKS, u64::MAX);
         rig.tables.port_of.store(1, 1);

@@ -219,6 +219,14 @@ pub enum BpfError {
     TestRun(Box<ProgramError>),
 }
 
+impl BpfError {
+    /// Whether the kernel's verifier refused the program: the program is wrong, whatever the machine and the user may do.
+    pub fn is_by_verifier(&self) -> bool {
+        let BpfError::Program { source, .. } = self else { return false };
+        source.downcast_ref::<Complaint>().is_some_and(|refusal| refusal.complaint.is_some())
+    }
+}
+
 /// What helps: `otherwise`, unless a cause of the error is that no file descriptor is left.
 fn or_exhausted<'a>(error: &'a (dyn Error + 'static), otherwise: &'a str) -> &'a str {
     let causes = std::iter::successors(Some(error), |&error| error.source());
