@@ -223,13 +223,19 @@ fn is_shown(bed: &Bed, away: &str) {
     assert!(status.collectors[2].refused_messages > 0, "{status:#?}");
     let socket = bed.accelerated.socket();
     let program = env!("CARGO_BIN_EXE_manylane");
-    let shown =
-        bed.topology.tool("r1", &format!("{program} show export --socket {}", socket.display()));
-    assert!(shown.contains(&format!("{away}: Connection refused")), "{shown}");
+    // Between a message and the answer of the host, the collector may be there.
+    let shown = until("the command shows the collector that is away", || {
+        let command = format!("{program} show export --socket {}", socket.display());
+        let shown = bed.topology.tool("r1", &command);
+        let is_away = shown.contains(&format!("{away}: Connection refused"));
+        if is_away { Ok(shown) } else { Err(shown) }
+    });
     assert!(shown.contains("none is missing"), "{shown}");
-    let metrics = Client::new(&socket).ask_text("/metrics").expect("it answers");
     let line = format!("manylane_collector_reachable{{collector=\"{away}\",protocol=\"ipfix\"}} 0");
-    assert!(metrics.lines().any(|one| one == line), "{line} is not in\n{metrics}");
+    until("metrics have the collector that is away", || {
+        let metrics = Client::new(&socket).ask_text("/metrics").expect("it answers");
+        if metrics.lines().any(|one| one == line) { Ok(()) } else { Err(metrics) }
+    });
 }
 
 /// nfdump's sums over all records.
