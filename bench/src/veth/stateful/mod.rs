@@ -10,7 +10,7 @@
 //! | `flows_*_over_kernel`        | a lane's rate by the kernel's with the same sink                            |
 //! | `flow_cost_ns`               | what a frame costs more in the stateful lane than in the stateless one      |
 //! | `flows_admitted_per_s_65536` | the flows by the time from their first frame until the lane has them, once  |
-//! | `flows_admitted_per_cpu_s_65536` | the same by the time for which the lane's thread ran meanwhile          |
+//! | `flows_admitted_per_cpu_s_65536` | the flows by the time for which the lane's thread ran until then         |
 //!
 //! Ends of names, in this order: `_nat` for masquerade; `_10000` and `_65536` for that number of flows, and nothing for
 //! one; `_full` for the Internet's table; `_v6`. Flows differ in their destinations, which are all over the table.
@@ -320,7 +320,7 @@ impl Bed {
     }
 }
 
-/// What the lane forwarded, and what it took until it had the flows.
+/// Frames that the lane forwarded, and the time until it had the flows.
 struct LaneLap {
     lap: FrameLap,
     admitted: Admitted,

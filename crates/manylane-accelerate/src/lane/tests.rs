@@ -155,7 +155,7 @@ fn a_source_is_translated_to_an_address_of_the_egress_interface_or_to_nobodys() 
 fn a_connection_takes_256_bytes() {
     for flows in [1 << 17, 1 << 20] {
         let table: usize = words(flows).iter().map(|words| words * 8).sum();
-        // What the table's writer has of it: the entries of a flow, and whose they are.
+        // The writer's account: the entries of a flow, and the flow of each.
         let owners = 4 * size_of::<u32>();
         assert_eq!(table / flows + owners + 4 + size_of::<Record>(), 256);
     }

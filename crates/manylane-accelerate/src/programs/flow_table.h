@@ -3,7 +3,7 @@
  * The flow table: the connections that the kernel's firewall and translation have decided about. `manylane-net` has the
  * same in transit/flows/, which says what the words mean and which side writes them.
  *
- * An entry is one direction of a connection, and names that of the other. It is in a home of its hash, one of two lines
+ * An entry is one direction of a connection, and names that of the other. Its place is a home of its hash, one of two lines
  * side by side, or where the index leads. What identifies it is compared whole, wherever it is.
  *
  * | table          | index                                                                       |

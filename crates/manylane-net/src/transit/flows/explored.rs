@@ -366,8 +366,8 @@ fn translated(from: Tuple, to: Tuple) -> [u64; 2] {
     [new, key.ends & 0xffff_ffff | addresses << 32 | ports << 48]
 }
 
-/// The room's writer in a table for two, beside a connection that stays: it has a line of each home, of which loom then
-/// knows all that a program may see.
+/// The room's writer in a table for two, beside a connection that stays: that has one line of each home, so a program may
+/// see few values there.
 struct Beside(FlowsMut);
 
 fn real(words_of: [WordsMut<u64>; 3], domain: Domain) -> Beside {

@@ -1,4 +1,4 @@
-//! Whose the entries of the table are: the writer's own account.
+//! The owners of the table's entries: the writer's own account.
 
 use super::{Direction, FlowNumber};
 
@@ -68,7 +68,7 @@ impl Owners {
         self.entries_of[number as usize][direction as usize]
     }
 
-    /// Whose entry it is, while it is not free.
+    /// The flow that has an entry, while it is not free, and the direction.
     pub fn flow(&self, entry: u32) -> (FlowNumber, Direction) {
         let word = self.flow_of[entry as usize];
         let direction = Direction::BOTH[word as usize % 2];

@@ -104,7 +104,7 @@ pub struct FlowsMut {
     /// Flows that were taken out, in that order, which is the one in which they are free again. Until their grace period
     /// is over, programs may count packets of them.
     waiting: VecDeque<u32>,
-    /// What passed in those that are free again, by direction; if somebody wants to know.
+    /// What passed in those that are free again, by direction; `None` where no reader asks.
     ended: Option<Vec<[FlowUse; 2]>>,
 }
 
@@ -179,7 +179,7 @@ impl FlowsMut {
             if let Some(place) = places[direction] {
                 let word =
                     u64::from(tag(hashes[direction])) << 32 | u64::from(entries[direction] + 1);
-                // Relaxed: the index says where to look. What is found there is compared.
+                // Relaxed: the index says where to look. A reader compares what it finds.
                 self.index.store(place, word);
             }
         }
@@ -384,7 +384,7 @@ impl FlowsReader {
         home.or_else(|| self.stray(hash).filter(|&entry| self.key(entry) == *key))
     }
 
-    /// Where the entry of a hash is, if it is free when the flow comes: two lines side by side, the likelier one first.
+    /// Where the entry of a hash is, if it is free when the flow begins: two lines side by side, the likelier one first.
     pub fn homes(&self, hash: u64) -> [u32; 2] {
         let entries = (self.entries.len() / ENTRY_WORDS) as u64;
         let home = ((hash & 0xffff_ffff) * entries >> 32) as u32;
