@@ -88,7 +88,7 @@ pub struct FlowUse {
 ///
 /// # Invariants
 ///
-/// 1. The ends of an entry are those of its flow exactly while that is in use; else they are 0, or [`entry::LEFT`], and
+/// 1. The ends of an entry are those of its flow exactly while that is in use; else they are 0, or `entry::LEFT`, and
 ///    match no packet's.
 /// 2. Words of an entry other than its state and that bit are written only while no reader can hold it: before its ends
 ///    are there, and after a grace period behind the bit.
@@ -387,7 +387,7 @@ impl FlowsReader {
     /// Where the entry of a hash is, if it is free when the flow begins: two lines side by side, the likelier one first.
     pub fn homes(&self, hash: u64) -> [u32; 2] {
         let entries = (self.entries.len() / ENTRY_WORDS) as u64;
-        let home = ((hash & 0xffff_ffff) * entries >> 32) as u32;
+        let home = (((hash & 0xffff_ffff) * entries) >> 32) as u32;
         [home, home ^ 1]
     }
 
