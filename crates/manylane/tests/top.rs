@@ -16,7 +16,7 @@ fn a_daemon_is_watched_by_keys() {
 
     // All panes, with rates.
     let seen = top.until("rates and flows", |screen| {
-        rate(screen, "west") > 5_000.0 && rate(screen, "east") > 5_000.0 && screen.contains(" UDP")
+        rate(screen, "east") > 5_000.0 && screen.contains(" UDP")
     });
     for word in ["manylane top", "1 Ports", "2 Workers", "3 Drops", "4 Rings", "5 Flows", "q quit"]
     {
@@ -25,8 +25,10 @@ fn a_daemon_is_watched_by_keys() {
     assert!(seen.lines().all(|line| line.chars().count() <= 80) && seen.lines().count() <= 24);
 
     // By names first, the other way round with `r`.
+    // With several reasons of drops the last port has no line.
     let is_before = |screen: &str, one: &str, other: &str| {
-        screen.find(&format!("\n{one} ")) < screen.find(&format!("\n{other} "))
+        let at = |port: &str| screen.find(&format!("\n{port} "));
+        at(one).is_some_and(|one| at(other).is_none_or(|other| one < other))
     };
     assert!(is_before(&seen, "east", "north"), "{seen}");
     top.press("r");

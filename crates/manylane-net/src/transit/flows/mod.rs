@@ -24,7 +24,7 @@
 //!
 //! A packet of a table with many flows waits for memory, and for little else: a line that it finds by a line takes twice as
 //! long as one that it finds by its own hash. So an entry is in a **home** of its hash, one of two lines side by side, if
-//! one is free when its flow begins: nine of ten are, in a table half full. The index leads to the others, in the bucket
+//! one is free when its flow begins: seven of eight are, in a table half full. The index leads to the others, in the bucket
 //! that the hash names, or in the one beside that.
 //!
 //! The translation of a direction is the other direction turned around; so IPv6 keeps no translated addresses.

@@ -70,7 +70,7 @@ fn a_full_table_has_found_room_for_all_its_flows() {
 }
 
 #[test]
-fn nine_of_ten_entries_have_a_home_until_the_table_is_half_full() {
+fn seven_of_eight_entries_have_a_home_in_a_table_half_full() {
     let domain = Domain::new(1);
     let mut flows = table(8192, &domain);
     let strays = |flows: &FlowsMut, inserted: &[FlowNumber]| {
@@ -92,7 +92,7 @@ fn nine_of_ten_entries_have_a_home_until_the_table_is_half_full() {
         }
         if inserted.len() == 4096 {
             let strays = strays(&flows, &inserted);
-            assert!(strays < 0.1, "{strays} have no home");
+            assert!(strays < 0.13, "{strays} have no home");
         }
     }
     let strays = strays(&flows, &inserted);
