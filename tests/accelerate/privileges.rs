@@ -43,7 +43,7 @@ fn what_it_refuses_names_the_thing_and_the_next_step() {
         let refused = running.client.put::<Setting>(&format!("/v1/config/{key}"), value);
         page.row(key, &refused.expect_err(key).to_string(), names, next);
     };
-    row("frames.size", "2048", &["frames.size"], "port.IF.tier can");
+    row("frames.size", "2048", &["frames.size"], "port.IF.sflow_rate can");
     row("port.lan.tier", "fast", &["\"fast\""], "auto, ingress, driver, workers and kernel are");
     row("port.none.tier", "driver", &["none"], "name one of lan, wan");
     let mut row = |path: &str, names: &[&str], next: &str| {
