@@ -9,17 +9,16 @@
 use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, SystemTime};
 
 use manylane_export::ipfix::{Ends, NatChange, NatEvent, Record, RecordSender};
 use manylane_io::eventfd::EventFd;
+use manylane_io::joined::Joined;
 use manylane_io::netlink::NetlinkError;
 use manylane_io::netlink::conntrack::{
     Connection, Conntrack, ConntrackEvents, Event, Seen, Status, Tuple,
 };
 use manylane_io::poll::poll;
-use manylane_sync::doorbell::Wake as _;
 
 /// How the log does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,9 +48,8 @@ impl NatWatch {
 
 /// The thread's handle; the thread ends with it.
 pub(crate) struct NatLog {
-    doorbell: Arc<EventFd>,
     watch: NatWatch,
-    thread: Option<JoinHandle<()>>,
+    _thread: Joined,
 }
 
 impl NatLog {
@@ -60,23 +58,12 @@ impl NatLog {
         let doorbell = Arc::new(EventFd::open()?);
         let watch = NatWatch::default();
         let log = Log { sender, doorbell: doorbell.clone(), watch: watch.clone() };
-        let thread = Builder::new().name("nat_log".into()).spawn(move || log.run())?;
-        Ok(NatLog { doorbell, watch, thread: Some(thread) })
+        Ok(NatLog { watch, _thread: Joined::start("nat_log", doorbell, move || log.run())? })
     }
 
     /// What others see of it.
     pub fn watch(&self) -> NatWatch {
         self.watch.clone()
-    }
-}
-
-impl Drop for NatLog {
-    fn drop(&mut self) {
-        self.doorbell.wake();
-        if let Some(thread) = self.thread.take() {
-            // The thread has panicked, and its message has said why.
-            let _ = thread.join();
-        }
     }
 }
 

@@ -17,6 +17,7 @@
 //! | [`sysctl`]      | kernel settings under `/proc/sys`                                     | - |
 //! | [`iptables`]    | legacy iptables rules that affect routed packets                      | - |
 //! | [`eventfd`]     | the eventfd that wakes a sleeping worker                              | - |
+//! | [`joined`]      | a thread that ends with its handle                                    | `eventfd` |
 //! | [`fatal`]       | detaches BPF programs first when the process crashes                  | - |
 //! | [`poll`](mod@poll) | sleeping until one of several descriptors is ready                 | - |
 //! | [`libpcap`]     | tcpdump's filter language, compiled                                   | - |
@@ -47,6 +48,7 @@ pub mod fatal;
 pub mod interface;
 pub mod interface_lock;
 pub mod iptables;
+pub mod joined;
 pub mod libpcap;
 pub mod namespace;
 pub mod netlink;

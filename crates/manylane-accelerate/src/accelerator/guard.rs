@@ -20,11 +20,11 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use manylane_io::affinity;
 use manylane_io::eventfd::EventFd;
+use manylane_io::joined::Joined;
 use manylane_io::netlink::nftables::SetName;
 use manylane_io::poll::poll;
 use manylane_net::transit::LeaseMut;
@@ -34,9 +34,9 @@ use crate::gate::{Changes, Heard};
 
 /// The mirror thread's handle. The guard's thread ends with it.
 pub(super) struct Guard {
+    // First, so that the thread has ended when the lease is dropped.
+    _thread: Joined,
     guarded: Arc<Mutex<Guarded>>,
-    end: Arc<EventFd>,
-    thread: Option<JoinHandle<()>>,
 }
 
 /// What both threads reach, one at a time.
@@ -80,8 +80,7 @@ impl Guard {
         let end = Arc::new(EventFd::open()?);
         let (theirs, ends) = (guarded.clone(), end.clone());
         let run = move || watch(&fds, &theirs, &ends);
-        let thread = Builder::new().name("guard".into()).spawn(run)?;
-        Ok(Guard { guarded, end, thread: Some(thread) })
+        Ok(Guard { guarded, _thread: Joined::start("guard", end, run)? })
     }
 
     /// Looks whether something has changed. Returns how many looks have found a change, for
@@ -150,16 +149,6 @@ impl Guarded {
             self.doorbell.wake();
         }
         looked
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        self.end.wake();
-        if let Some(thread) = self.thread.take() {
-            // The thread has panicked, and its message has said why.
-            let _ = thread.join();
-        }
     }
 }
 

@@ -4,16 +4,15 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use manylane_export::Collector;
 use manylane_export::collector::{Load, Message, Outcome};
 use manylane_export::sflow::{Agent, Datagram, Datagrams};
 use manylane_io::eventfd::EventFd;
+use manylane_io::joined::Joined;
 use manylane_io::netlink::Netlink;
 use manylane_io::poll::poll;
-use manylane_sync::doorbell::Wake;
 
 use super::counters::{InFront, Lacking};
 use super::{SflowState, lock, sample};
@@ -23,8 +22,7 @@ use crate::programs::{SflowNote, SflowNotes, Ticks};
 
 /// A handle to the exporter's thread, which ends when the handle is dropped.
 pub(in crate::accelerator) struct Exporter {
-    doorbell: Arc<EventFd>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Joined,
 }
 
 /// What the thread has.
@@ -77,18 +75,7 @@ impl Exporter {
             second: now,
             reported: 0,
         };
-        let thread = Builder::new().name("sflow".into()).spawn(move || exporting.run())?;
-        Ok(Exporter { doorbell, thread: Some(thread) })
-    }
-}
-
-impl Drop for Exporter {
-    fn drop(&mut self) {
-        self.doorbell.wake();
-        if let Some(thread) = self.thread.take() {
-            // The thread has panicked, and its message has said why.
-            let _ = thread.join();
-        }
+        Ok(Exporter { _thread: Joined::start("sflow", doorbell, move || exporting.run())? })
     }
 }
 
