@@ -146,15 +146,17 @@ mod tests {
         command(words)?.samples.resolve(&["lan".into(), "wan".into()])
     }
 
+    fn addresses(collectors: &[Destination]) -> Vec<String> {
+        collectors.iter().map(|one| one.address().to_string()).collect()
+    }
+
     #[test]
     fn collectors_of_samples_need_no_transport_and_ports_may_have_rates_of_their_own() {
         assert_eq!(sampled(""), Ok(None));
         let words = "--sflow 127.0.0.1 --sflow udp://[::1]:7000 --sflow-rate 9 --sflow-port-rate wan=4 \
                      --sflow-polling 3 --sflow-agent 10.0.0.1";
         let options = sampled(words).expect("they are right").expect("a collector");
-        let addresses: Vec<_> =
-            options.collectors.iter().map(|one| one.address().to_string()).collect();
-        assert_eq!(addresses, ["udp://127.0.0.1:6343", "udp://[::1]:7000"]);
+        assert_eq!(addresses(&options.collectors), ["udp://127.0.0.1:6343", "udp://[::1]:7000"]);
         assert_eq!((options.rate, options.port_rates.get("wan")), (9, Some(&4)));
         assert_eq!((options.polling.as_secs(), options.agent), (3, "10.0.0.1".parse().ok()));
         for (words, says) in [
@@ -174,9 +176,7 @@ mod tests {
     fn several_collectors_and_their_timeouts_are_taken() {
         let words = "--ipfix udp://127.0.0.1 --ipfix tcp://[::1]:2055 --ipfix-active 1 --ipfix-inactive 5 --ipfix-domain 7";
         let options = parsed(words).expect("they are right").resolve(true).expect("numbers");
-        let addresses: Vec<_> =
-            options.collectors.iter().map(|one| one.address().to_string()).collect();
-        assert_eq!(addresses, ["udp://127.0.0.1:4739", "tcp://[::1]:2055"]);
+        assert_eq!(addresses(&options.collectors), ["udp://127.0.0.1:4739", "tcp://[::1]:2055"]);
         let seconds = [options.active, options.inactive].map(|time| time.as_secs());
         assert_eq!((seconds, options.domain, options.nat_events), ([1, 5], 7, true));
         let options = parsed("").expect("nothing").resolve(false).expect("nothing is exported");
