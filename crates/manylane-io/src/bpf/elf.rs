@@ -15,6 +15,8 @@ pub struct Relocation<'o> {
     pub symbol: &'o str,
     /// The symbol's offset in its section.
     pub value: u64,
+    /// Whether the object defines the symbol.
+    pub is_defined: bool,
 }
 
 /// A section's header.
@@ -52,6 +54,7 @@ impl<'o> Object<'o> {
                 kind: u32_at(entry, 8)?,
                 symbol: str::from_utf8(text_at(names, u32_at(symbol, 0)?)?).ok()?,
                 value: u64_at(symbol, 8)?,
+                is_defined: u16_at(symbol, 6)? != 0,
             })
         };
         if rest.is_empty() { entries.iter().map(relocation).collect() } else { None }

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use manylane_sync::words::{Owner, Word, WordsMut};
+use manylane_sync::words::{Owner, Word, Words, WordsMut};
 
 use super::object::Meant;
 use super::{BpfError, call};
@@ -34,7 +34,7 @@ impl Maps {
         let bytes = words.saturating_mul(size_of::<W>());
         let failed = |source| BpfError::Table { name, bytes, source };
         let fd = create(name, bytes).map_err(failed)?;
-        let mapping = Mapping::of(&fd, bytes).map_err(failed)?;
+        let mapping = Mapping::of(fd.as_fd(), bytes).map_err(failed)?;
         let base = mapping.base.cast::<W>();
         let owner: Owner = Arc::new(mapping);
         self.0.push(Map { name, words, fd });
@@ -55,7 +55,7 @@ impl Maps {
         let bytes = words.saturating_mul(parts).saturating_mul(size_of::<W>());
         let failed = |source| BpfError::Table { name, bytes, source };
         let fd = create(name, bytes).map_err(failed)?;
-        let mapping = Mapping::of(&fd, bytes).map_err(failed)?;
+        let mapping = Mapping::of(fd.as_fd(), bytes).map_err(failed)?;
         let base = mapping.base.cast::<W>();
         let owner: Owner = Arc::new(mapping);
         self.0.push(Map { name, words: words * parts, fd });
@@ -79,6 +79,14 @@ impl Maps {
         let ring = aya::maps::RingBuf::try_from(aya::maps::Map::RingBuf(data)).map_err(wrong)?;
         self.1.push((name, fd));
         Ok(RingReader(ring))
+    }
+
+    /// Names a table of another holder, which keeps its own descriptor of the map.
+    pub fn share(&mut self, name: &'static str, of: &Maps) -> io::Result<()> {
+        let map = of.0.iter().find(|map| map.name == name);
+        let map = map.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, name))?;
+        self.0.push(Map { name, words: map.words, fd: map.fd.try_clone()? });
+        Ok(())
     }
 
     /// The map of a table.
@@ -122,7 +130,7 @@ impl AsFd for RingReader {
 ///
 /// 1. `base` points at `len` mapped, readable, writable bytes.
 /// 2. Only `Drop` unmaps them.
-struct Mapping {
+pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
 }
@@ -133,7 +141,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    fn of(map: &OwnedFd, len: usize) -> io::Result<Mapping> {
+    pub(super) fn of(map: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
         // SAFETY: a mapping at an address of the kernel's choice touches nothing that exists (mmap(2)).
         let base = unsafe {
             libc::mmap(
@@ -156,6 +164,27 @@ impl Mapping {
         let advised = unsafe { libc::madvise(base.as_ptr().cast(), len, libc::MADV_DONTDUMP) };
         if advised < 0 { Err(io::Error::last_os_error()) } else { Ok(mapping) }
     }
+
+    /// Where the mapping begins, and its length.
+    pub(super) fn memory(&self) -> (NonNull<u8>, usize) {
+        (self.base, self.len)
+    }
+
+    /// Copies bytes from a place on: what another thread, process or the kernel writes meanwhile may be in parts.
+    ///
+    /// # Panics
+    ///
+    /// When the mapping is not so long.
+    pub(super) fn read(&self, at: usize, to: &mut [u8]) {
+        assert!(at <= self.len && to.len() <= self.len - at, "the mapping ends before");
+        // SAFETY: invariant 1, and the assertion: the bytes are there, and `to` is this thread's own memory. The writer
+        // is the kernel, outside of what the language knows of.
+        unsafe {
+            self.base
+                .add(at)
+                .copy_to_nonoverlapping(NonNull::new_unchecked(to.as_mut_ptr()), to.len())
+        };
+    }
 }
 
 impl Drop for Mapping {
@@ -163,6 +192,17 @@ impl Drop for Mapping {
         // SAFETY: invariant 1; every holder of a pointer into the mapping also holds the mapping's owner.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
+}
+
+/// The words of a table whose map another process has made, to be read.
+pub fn words<W: Word>(map: BorrowedFd<'_>, words: usize) -> io::Result<Words<W>> {
+    let mapping = Mapping::of(map, words.saturating_mul(size_of::<W>()))?;
+    let base = mapping.base.cast::<W>();
+    let owner: Owner = Arc::new(mapping);
+    // SAFETY: the three debts of `from_mapping`: the mapping is aligned to a page, has that many bytes, which every word
+    // may be, is writable, and stays until `owner` is dropped; this process has no other mapping of the map, and
+    // the writer's side is not given out.
+    Ok(unsafe { WordsMut::from_mapping(base, words, owner) }.reader())
 }
 
 /// Makes a map of one element.

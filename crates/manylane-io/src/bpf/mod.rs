@@ -16,6 +16,7 @@ pub mod elf;
 pub mod maps;
 mod mute;
 pub mod object;
+pub mod perf;
 mod steer;
 mod tagged;
 

@@ -27,6 +27,16 @@ pub fn code(
     section: &str,
     meant: impl Fn(&str) -> Option<Meant>,
 ) -> io::Result<Vec<Instruction>> {
+    link(object, section, meant, None)
+}
+
+/// As [`code`]. `made` is the name of a function that the object calls and does not define, and the function's code.
+pub fn link(
+    object: &[u8],
+    section: &str,
+    meant: impl Fn(&str) -> Option<Meant>,
+    made: Option<(&str, &[Instruction])>,
+) -> io::Result<Vec<Instruction>> {
     let object = Object(object);
     let instructions = |name: &str| {
         let bytes = object.section(name).unwrap_or_default();
@@ -37,17 +47,27 @@ pub fn code(
     if code.is_empty() {
         return Err(wrong(format!("the object has no section {section}")));
     }
-    let functions = code.len();
+    let first_function = code.len();
     code.extend(instructions(FUNCTIONS)?);
-    for (name, first) in [(section, 0), (FUNCTIONS, functions)] {
+    let first_made = code.len();
+    for (name, first) in [(section, 0), (FUNCTIONS, first_function)] {
         for relocation in object.relocations(name).ok_or_else(|| broken(name))? {
             let at = first + relocation.offset / size_of::<Instruction>();
             match relocation.kind {
                 NAMED => fill(&mut code, at, &relocation, &meant)?,
-                CALLED => call(&mut code, at, &relocation, functions)?,
+                CALLED if relocation.is_defined => {
+                    call(&mut code, at, &relocation, first_function)?;
+                }
+                CALLED if made.is_some_and(|(name, _)| name == relocation.symbol) => {
+                    call(&mut code, at, &relocation, first_made)?;
+                }
+                CALLED => return Err(wrong(format!("the object calls {}", relocation.symbol))),
                 kind => return Err(wrong(format!("the object has a relocation of type {kind}"))),
             }
         }
+    }
+    if let Some((_, made)) = made {
+        code.extend(made);
     }
     Ok(code)
 }
