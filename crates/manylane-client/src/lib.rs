@@ -32,6 +32,7 @@
 //! |--------------|---------------------------------------------------------------|
 //! | `connection` | [`Connection`]: requests to the daemon                   |
 //! | `ring`       | [`RemoteSocket`]: blocks, and being woken                     |
+//! | `rings`      | [`CpuRings`]: packets that programs in the kernel have copied |
 //! | `order`      | [`Capture`]: packets in order of time                         |
 //! | `error`      | [`RemoteError`]                                               |
 //! | `message`    | what travels between a client and the daemon                  |
@@ -52,6 +53,7 @@ mod error;
 pub mod message;
 mod order;
 mod ring;
+mod rings;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -63,6 +65,7 @@ pub use connection::Connection;
 pub use error::RemoteError;
 pub use order::{Capture, InOrder, Round};
 pub use ring::RemoteSocket;
+pub use rings::{Copied, CpuRings, SETTLED};
 
 pub use manylane_frame::vocabulary::Points;
 pub use manylane_io::packet_ring::{Fanout, RING, Statistics, protocol};
