@@ -221,6 +221,23 @@ pub fn program_name(id: u32) -> io::Result<String> {
     Ok(name(&info(&program)?))
 }
 
+/// How many programs of this name the kernel has, of all processes. Only root may ask.
+pub fn programs_named(name: &str) -> io::Result<usize> {
+    let mut count = 0;
+    let mut by_id = ById { id: 0, next: 0, flags: 0 };
+    loop {
+        // SAFETY: BPF_PROG_GET_NEXT_ID reads and writes `union bpf_attr` as `ById` lays it out; no field is a pointer.
+        match unsafe { call::call(NEXT_PROGRAM, &mut by_id) } {
+            Ok(_) => {}
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(count),
+            Err(error) => return Err(error),
+        }
+        // One that has gone meanwhile has no name.
+        count += usize::from(program_name(by_id.next).is_ok_and(|known| known == name));
+        by_id.id = by_id.next;
+    }
+}
+
 /// The kernel's number of a program of ours, which is remembered.
 pub(super) fn id(program: &OwnedFd) -> io::Result<u32> {
     let info = info(program)?;
@@ -322,6 +339,7 @@ const NAME_AT: usize = 64;
 const INFO_LEN: usize = 80;
 
 // linux/bpf.h.
+const NEXT_PROGRAM: libc::c_int = 11;
 const PROGRAM_BY_ID: libc::c_int = 13;
 const OBJECT_INFO: libc::c_int = 15;
 const PROGRAM_QUERY: libc::c_int = 16;

@@ -32,6 +32,7 @@
 
 #include "decide.h"
 #include "devices.h"
+#include "observe.h"
 #include "partial.h"
 #include "rewrite.h"
 #include "rows.h"
@@ -51,7 +52,8 @@ static __always_inline int may_keep(struct xdp_md *xdp, const struct packet *pac
 	return 1;
 }
 
-static __always_inline int decided(struct xdp_md *xdp, int *is_kept)
+// Returns what the program returns. `note` is what a capture wants to know of the frame.
+static __always_inline int decided(struct xdp_md *xdp, int *is_kept, __u64 *note)
 {
 	struct packet packet = {
 		.data = (void *)(long)xdp->data,
@@ -124,18 +126,23 @@ static __always_inline int decided(struct xdp_md *xdp, int *is_kept)
 			return XDP_DROP;
 		rewrite4(packet.data, decision.record);
 	}
+	*note = NOTE_LEAVES | (egress & 0xff);
 	count_forwarded(decision.ingress, egress, packet.len);
 	return XDP_REDIRECT;
 }
 
+// A frame that is passed on ends at the other program.
 SEC("xdp")
 int forward(struct xdp_md *xdp)
 {
-	int is_kept = 0, action = decided(xdp, &is_kept);
+	int is_kept = 0, action;
+	__u64 note = 0;
 
+	observe_received(xdp);
+	action = decided(xdp, &is_kept, &note);
 	if (is_kept)
 		sflow();
-	return action;
+	return action == XDP_PASS ? XDP_PASS : observe_done(xdp, action, note);
 }
 
 char _license[] SEC("license") = "Dual MIT/GPL";

@@ -16,6 +16,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use manylane_sync::words::{Words, WordsMut};
 
 use super::attach::{self, AttachError, Link};
+use super::capture::{Forwards, Observers, Targets};
 use super::flush;
 use super::memory::PORTS;
 use super::trial::{self, TryOptions};
@@ -114,7 +115,11 @@ pub struct Failure {
 
 impl Driver {
     /// Loads the programs over the tables in `maps`.
-    pub(super) fn load(object: &[u8], tables: &Maps) -> Result<Driver, BpfError> {
+    pub(super) fn load(
+        object: &[u8],
+        tables: &Maps,
+        targets: &Targets,
+    ) -> Result<Driver, BpfError> {
         let cpus = manylane_io::bpf::maps::cpus().map_err(|source| failed("load", source))?;
         let mut maps = Maps::default();
         let counters = maps.add::<u64>("driver_counters", cpus * PORTS * PLACES)?;
@@ -123,8 +128,11 @@ impl Driver {
         let (sockets, workers) = workers::create(&mut maps)?;
         let meant = |name: &str| maps.meant(name).or_else(|| tables.meant(name));
         let load = |takes_pieces: bool| {
-            let devices = Devices::new(PORTS as u32).map_err(|source| failed("load", source))?;
+            let load = |source| failed("load", source);
+            let devices = Devices::new(PORTS as u32).map_err(load)?;
+            let observers = Observers::new().map_err(load)?;
             let meant = |name: &str| match name {
+                "observers" => Some(observers.meant()),
                 "devices" => Some(Meant::Map(devices.fd())),
                 "sockets" => Some(Meant::Map(sockets.fd())),
                 "worker_bytes" => Some(Meant::Number(WORKER_BYTES)),
@@ -132,9 +140,11 @@ impl Driver {
                 name => meant(name),
             };
             let code = object::code(object, SECTION, meant);
-            let code = code.map_err(|source| failed("load", source))?;
-            let flags = if takes_pieces { HAS_FRAGS } else { 0 };
-            Program::load(Kind { flags, ..KIND }, &code, devices)
+            let code = code.map_err(load)?;
+            let kind = Kind { flags: if takes_pieces { HAS_FRAGS } else { 0 }, ..KIND };
+            let program = Program::load(kind, &code, devices)?;
+            targets.add(&program.fd, observers, kind, Forwards::InDriver).map_err(load)?;
+            Ok(program)
         };
         Ok(Driver {
             whole: load(false)?,

@@ -23,6 +23,7 @@
 
 #include "candidates.h"
 #include "decide.h"
+#include "observe.h"
 #include "rewrite.h"
 #include "sample.h"
 #include "sflow.h"
@@ -177,7 +178,8 @@ static __always_inline int may_keep(struct __sk_buff *skb, const struct decision
 	return 1;
 }
 
-static __always_inline int decided(struct __sk_buff *skb, int *is_kept)
+// Returns what the program returns. `note` is what a capture wants to know of the packet.
+static __always_inline int decided(struct __sk_buff *skb, int *is_kept, __u64 *note)
 {
 	struct packet packet = {
 		.data = data(skb),
@@ -191,6 +193,7 @@ static __always_inline int decided(struct __sk_buff *skb, int *is_kept)
 	struct translation translation;
 	enum verdict verdict;
 	void *frame, *limit;
+	__u32 egress;
 
 	// The headers of all but odd packets are in front of the fragments.
 	if (packet.data + HEADERS_FLOW > packet.end && packet.len > (__u64)(packet.end - packet.data)) {
@@ -202,6 +205,7 @@ static __always_inline int decided(struct __sk_buff *skb, int *is_kept)
 	verdict = decide(&packet, &decision);
 	may_sample(skb, decision.ingress, verdict, verdict == FORWARDED ? BY_INGRESS : BY_KERNEL, packet.len);
 	*is_kept = may_keep(skb, &decision, verdict);
+	*note = NOTE_STAYS | (decision.ingress & 0xff) | (verdict & 0xff) << 8;
 	if (verdict != FORWARDED) {
 		if (decision.flow)
 			leave_flow(decision.flow, decision.closes);
@@ -211,8 +215,10 @@ static __always_inline int decided(struct __sk_buff *skb, int *is_kept)
 	}
 
 	// The tag is not in the bytes: it goes without moving any.
-	if (has_tag(skb) && bpf_skb_vlan_pop(skb))
+	if (has_tag(skb) && bpf_skb_vlan_pop(skb)) {
+		*note |= UNKNOWN_VLAN << 8;
 		return next(decision.ingress, UNKNOWN_VLAN);
+	}
 	if (decision.flow) {
 		// The headers are in front of the fragments, and no copy's: the kernel saw to that before the program ran.
 		if (is_translated(decision.flow, &translation) && !translate_skb(skb, &decision, &translation))
@@ -232,18 +238,23 @@ static __always_inline int decided(struct __sk_buff *skb, int *is_kept)
 		skb->priority = priority4(*(__u8 *)(frame + LINK_HEADER + 1));
 		rewrite4(frame, decision.record);
 	}
-	count_forwarded(decision.ingress, LOAD(decision.record[RECORD_PORT]), packet.len);
+	egress = LOAD(decision.record[RECORD_PORT]);
+	*note = NOTE_LEAVES | (egress & 0xff);
+	count_forwarded(decision.ingress, egress, packet.len);
 	return bpf_redirect(LOAD(decision.record[RECORD_EGRESS]), 0);
 }
 
 SEC("tcx/ingress")
 int forward(struct __sk_buff *skb)
 {
-	int is_kept = 0, action = decided(skb, &is_kept);
+	int is_kept = 0, action;
+	__u64 note = 0;
 
+	observe_received(skb);
+	action = decided(skb, &is_kept, &note);
 	if (is_kept)
 		sflow();
-	return action;
+	return observe_done(skb, action, note);
 }
 
 char _license[] SEC("license") = "Dual MIT/GPL";

@@ -4,8 +4,8 @@ use manylane_io::bpf::BpfError;
 use manylane_io::bpf::maps::{Maps, RingReader};
 use manylane_sync::words::WordsMut;
 
-use super::samples;
 use super::sflow::{self, Sflow};
+use super::{capture, samples};
 
 /// How many words those tables have that are as large as the routes want. A lookup in one that is too short finds
 /// no route.
@@ -83,6 +83,7 @@ pub(super) struct Created {
     pub sflow: Sflow,
     pub sketch: WordsMut<u32>,
     pub candidates: RingReader,
+    pub observed: WordsMut<u64>,
 }
 
 /// Makes all tables; and for `cpus` CPUs the counters and samples, which programs write.
@@ -119,7 +120,8 @@ pub(super) fn create(sizes: &Sizes, cpus: usize) -> Result<Created, BpfError> {
     let sflow = sflow::create(&mut maps, cpus)?;
     let sketch = maps.add("flow_sketch", sketch_cells(sizes))?;
     let candidates = maps.add_ring("candidates", CANDIDATES_BYTES)?;
-    Ok(Created { maps, tables, counters, samples, sflow, sketch, candidates })
+    let observed = maps.add("observed", capture::observed_words(cpus))?;
+    Ok(Created { maps, tables, counters, samples, sflow, sketch, candidates, observed })
 }
 
 /// Ports, with number 0, which is no port.

@@ -28,6 +28,8 @@
 //! | `sample.h`          | some packets' headers, to list the flows; `samples.rs`             |
 //! | `sflow.h`           | packets for sFlow; `sflow.rs`                                      |
 //! | `flush.bpf.c`       | flush_program of devices that refuse frames; `flush.rs`, `btf.rs`          |
+//! | `observe.h`         | where the programs that forward call those of captures             |
+//! | `capture.bpf.c`     | copies of packets, while a capture is open; `capture/`             |
 //! | `trial.bpf.c`       | the program for tcx, for test runs that name the frame's tag       |
 //! | `object.rs`         | from the object to the program                                     |
 //! | `memory.rs`         | the tables' maps                                                   |
@@ -46,6 +48,7 @@
 mod attach;
 mod btf;
 mod candidates;
+mod capture;
 mod counters;
 mod driver;
 mod flush;
@@ -66,8 +69,12 @@ use manylane_io::bpf::call::{self, Kind};
 use manylane_io::bpf::{BpfError, Complaint, maps, object};
 use manylane_io::interface::Interface;
 
-pub use attach::{AttachError, Attached, Link, attached, attached_egress, program_name};
+pub use attach::{
+    AttachError, Attached, Link, attached, attached_egress, program_name, programs_named,
+};
 pub use candidates::{Candidate, Candidates};
+pub use capture::{Capture, Captured, Targets, Wanted};
+use capture::{Forwards, Observers};
 pub use counters::Counters;
 pub use driver::{
     DRIVER_EGRESS, DRIVER_EGRESS_PIECES, DRIVER_INGRESS, DRIVER_NAME, Driver, DriverCounters,
@@ -102,6 +109,7 @@ pub struct IngressProgram {
     counters: Counters,
     grace: Grace,
     maps: maps::Maps,
+    targets: Targets,
     /// Until a caller takes them.
     samples: Option<Samples>,
     sflow: Option<Sflow>,
@@ -119,9 +127,14 @@ impl IngressProgram {
     pub fn load_object(object: &[u8], sizes: &Sizes) -> Result<(IngressProgram, Tables), BpfError> {
         let load = |source: io::Error| failed("load", source);
         let cpus = maps::cpus().map_err(load)?;
-        let Created { maps, tables, counters, samples, sflow, sketch, candidates } =
+        let Created { maps, tables, counters, samples, sflow, sketch, candidates, observed } =
             memory::create(sizes, cpus)?;
-        let code = object::code(object, SECTION, |name| maps.meant(name)).map_err(load)?;
+        let observers = Observers::new().map_err(load)?;
+        let meant = |name: &str| match name {
+            "observers" => Some(observers.meant()),
+            name => maps.meant(name),
+        };
+        let code = object::code(object, SECTION, meant).map_err(load)?;
         let program = call::load(KIND, NAME, &code).map_err(|source| {
             let complaint = call::complaint(KIND, &code);
             let source = Complaint { source, complaint };
@@ -133,6 +146,8 @@ impl IngressProgram {
             }
         })?;
         let grace = Grace::new().map_err(load)?;
+        let targets = Targets::new(&maps, observed).map_err(load)?;
+        targets.add(&program, observers, KIND, Forwards::AtIngress).map_err(load)?;
         let fast = IngressProgram {
             samples: Some(Samples::new(samples, cpus, grace.another())),
             sflow: Some(sflow),
@@ -142,6 +157,7 @@ impl IngressProgram {
             counters: Counters::new(counters.reader(), cpus),
             grace,
             maps,
+            targets,
         };
         Ok((fast, tables))
     }
@@ -177,14 +193,19 @@ impl IngressProgram {
         self.candidates.take()
     }
 
+    /// What captures are opened by: of this program, and of those of the driver tier once they are loaded.
+    pub fn targets(&self) -> Targets {
+        self.targets.clone()
+    }
+
     /// Loads the programs of the driver tier, over the same tables.
     pub fn driver(&self) -> Result<Driver, BpfError> {
-        Driver::load(driver::OBJECT, &self.maps)
+        Driver::load(driver::OBJECT, &self.maps, &self.targets)
     }
 
     /// Loads these programs from another object made of the same source.
     pub fn driver_object(&self, object: &[u8]) -> Result<Driver, BpfError> {
-        Driver::load(object, &self.maps)
+        Driver::load(object, &self.maps, &self.targets)
     }
 
     /// What waits until the program has ended wherever it was running.

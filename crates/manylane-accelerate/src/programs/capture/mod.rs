@@ -1,0 +1,403 @@
+//! Captures: programs that copy packets, in front of those that forward and behind them (`observe.h`, `capture.bpf.c`).
+//!
+//! [`Targets`] are the programs that forward, as far as they are loaded; each has a map of the programs that it calls. A
+//! [`Capture`] is in these maps, and in the lists that say what is called, until it is dropped. What it sees is in rings,
+//! one for each CPU, which a reader has mapped (`manylane-io`'s `bpf::perf`).
+//!
+//! To open and to close waits for nothing: a list changes by one store, and a program whose place is empty is passed over.
+
+#[cfg(test)]
+mod tests;
+mod translate;
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use manylane_io::bpf::Complaint;
+use manylane_io::bpf::call::{self, Instruction, Kind};
+use manylane_io::bpf::maps::{self, Maps};
+use manylane_io::bpf::object::{self, Meant};
+use manylane_io::bpf::perf::Rings;
+use manylane_net::filter::Program;
+use manylane_sync::doorbell::Wake;
+use manylane_sync::words::{Words, WordsMut};
+
+use self::translate::Translated;
+
+/// The map of the programs that a program which forwards calls.
+pub(super) struct Observers(OwnedFd);
+
+/// A program that forwards, and what it calls.
+struct Target {
+    observers: Observers,
+    kind: Kind,
+    what: Forwards,
+}
+
+/// Which of the programs it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Forwards {
+    /// That at tcx ingress.
+    AtIngress,
+    /// One in the driver.
+    InDriver,
+}
+
+/// The programs that forward. Those in the driver come when the tier is used first.
+#[derive(Clone)]
+pub struct Targets(Arc<Shared>);
+
+struct Shared {
+    tables: Maps,
+    state: Mutex<State>,
+}
+
+struct State {
+    targets: Vec<Arc<Target>>,
+    /// The lists, which the programs read.
+    observed: WordsMut<u64>,
+    /// By number, from 1, which captures are open.
+    open: [bool; CAPTURES],
+    changes: u64,
+    bell: Option<Arc<dyn Wake + Send + Sync>>,
+}
+
+/// What a capture wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// A bit for each point: received, transmitted, dropped, left to the kernel.
+    pub points: u8,
+    /// The port's number; all ports without one.
+    pub port: Option<u16>,
+    /// Bytes of a packet.
+    pub snap: u32,
+    /// What of it; everything without one.
+    pub filter: Option<Program>,
+}
+
+/// A running capture, until it is dropped.
+pub struct Capture {
+    targets: Targets,
+    number: usize,
+    wanted: Wanted,
+    filter: Translated,
+    /// Why packets are filtered by their reader, if they are.
+    untranslated: Option<String>,
+    tables: Maps,
+    rings: Rings,
+    copied: Words<u64>,
+    cpus: usize,
+    /// The targets that call it.
+    known: Vec<Arc<Target>>,
+}
+
+/// What a capture has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Captured {
+    /// Packets that passed the filter, or about which their reader decides.
+    pub matched: u64,
+    /// Packets of them that found no room.
+    pub lost: u64,
+}
+
+/// Two lists of captures.
+#[derive(Clone, Copy)]
+enum List {
+    Received,
+    Done,
+}
+
+impl Observers {
+    /// An empty map, for a program that is to be loaded.
+    pub fn new() -> io::Result<Observers> {
+        maps::map(PROGRAM_ARRAY, "observers", 4, 2 * CAPTURES as u32, 0).map(Observers)
+    }
+
+    /// For the program's code.
+    pub fn meant(&self) -> Meant {
+        Meant::Map(self.0.as_raw_fd())
+    }
+}
+
+/// Words of the table of lists.
+pub(super) fn observed_words(cpus: usize) -> usize {
+    CPUS_AT + cpus * OF_CPU
+}
+
+impl Targets {
+    /// Without any. `observed` is the table of lists.
+    pub(super) fn new(tables: &Maps, observed: WordsMut<u64>) -> io::Result<Targets> {
+        let mut own = Maps::default();
+        for name in TABLES {
+            own.share(name, tables)?;
+        }
+        let state = State {
+            targets: Vec::new(),
+            observed,
+            open: [false; CAPTURES],
+            changes: 0,
+            bell: None,
+        };
+        Ok(Targets(Arc::new(Shared { tables: own, state: Mutex::new(state) })))
+    }
+
+    /// Adds a program that was loaded.
+    pub(super) fn add(
+        &self,
+        program: &OwnedFd,
+        observers: Observers,
+        kind: Kind,
+        what: Forwards,
+    ) -> io::Result<()> {
+        maps::set(&observers.0, 0, Some(program.as_raw_fd() as u32))?;
+        let mut state = self.state();
+        state.targets.push(Arc::new(Target { observers, kind, what }));
+        if let Some(bell) = &state.bell {
+            bell.wake();
+        }
+        Ok(())
+    }
+
+    /// From now on `bell` is rung when a program comes.
+    pub fn set_bell(&self, bell: Arc<dyn Wake + Send + Sync>) {
+        self.state().bell = Some(bell);
+    }
+
+    /// Opens a capture with rings of `ring` bytes, a power of two. `None` when as many are open as may be.
+    pub fn open(&self, wanted: Wanted, ring: usize) -> io::Result<Option<Capture>> {
+        let cpus = maps::cpus()?;
+        let mut tables = Maps::default();
+        for name in TABLES {
+            tables.share(name, &self.0.tables)?;
+        }
+        let copied = tables.add::<u64>("copied", cpus * OF_CPU).map_err(io::Error::other)?;
+        tables.add::<u64>("heads", cpus * HEAD_WORDS).map_err(io::Error::other)?;
+        let (filter, untranslated) = match wanted.filter.as_ref().map(translate::translate) {
+            None => (Translated { head: 0, ..translate::undecided() }, None),
+            Some(Some(translated)) => (translated, None),
+            Some(None) => (translate::undecided(), Some("it has too many instructions".to_owned())),
+        };
+        let rings = Rings::new(cpus, ring)?;
+        let Some(number) = self.state().take_number() else { return Ok(None) };
+        let mut capture = Capture {
+            targets: self.clone(),
+            number,
+            wanted,
+            filter,
+            untranslated,
+            tables,
+            rings,
+            copied: copied.reader(),
+            cpus,
+            known: Vec::new(),
+        };
+        capture.extend()?;
+        let mut state = self.state();
+        for list in capture.lists() {
+            state.link(list, number);
+        }
+        drop(state);
+        Ok(Some(capture))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn take_number(&mut self) -> Option<usize> {
+        let number = (1..CAPTURES).find(|&number| !self.open[number])?;
+        self.open[number] = true;
+        Some(number)
+    }
+
+    /// Puts a capture in front of a list.
+    fn link(&mut self, list: List, number: usize) {
+        let first = self.observed.load(list.first()) & NUMBER;
+        self.observed.publish(list.next() + number, first);
+        self.begin(list, number as u64);
+    }
+
+    fn unlink(&mut self, list: List, number: usize) {
+        let after = self.observed.load(list.next() + number);
+        let first = self.observed.load(list.first()) & NUMBER;
+        if first == number as u64 {
+            self.begin(list, after);
+            return;
+        }
+        // Words of closed captures stay as they were: only the list itself says which one is in front.
+        let mut before = first;
+        for _ in 1..CAPTURES {
+            let next = self.observed.load(list.next() + before as usize);
+            if next == number as u64 {
+                self.observed.publish(list.next() + before as usize, after);
+                return;
+            }
+            before = next;
+        }
+    }
+
+    /// The list has another first capture. The programs tell packets by the number of the change.
+    fn begin(&mut self, list: List, first: u64) {
+        self.changes += 1;
+        let word = if first == 0 { 0 } else { first | self.changes << 8 };
+        self.observed.publish(list.first(), word);
+    }
+}
+
+impl List {
+    fn first(self) -> usize {
+        match self {
+            List::Received => 0,
+            List::Done => 1,
+        }
+    }
+
+    /// Where the capture behind number 0 would stand.
+    fn next(self) -> usize {
+        match self {
+            List::Received => CAPTURES,
+            List::Done => 2 * CAPTURES,
+        }
+    }
+
+    /// Where the map has the program of a capture.
+    fn place(self, number: usize) -> u32 {
+        match self {
+            List::Received => number as u32,
+            List::Done => (CAPTURES + number) as u32,
+        }
+    }
+
+    fn section(self, what: Forwards) -> &'static str {
+        match (self, what) {
+            (List::Received, Forwards::AtIngress) => "ingress/received",
+            (List::Done, Forwards::AtIngress) => "ingress/done",
+            (List::Received, Forwards::InDriver) => "driver/received",
+            (List::Done, Forwards::InDriver) => "driver/done",
+        }
+    }
+}
+
+impl Capture {
+    /// The rings.
+    pub fn rings(&self) -> &Rings {
+        &self.rings
+    }
+
+    /// The map of counters, and its words.
+    pub fn counters(&self) -> (Option<&OwnedFd>, usize) {
+        (self.tables.descriptor("copied"), self.cpus * OF_CPU)
+    }
+
+    /// Why the reader has to filter all packets itself, if it has to.
+    pub fn untranslated(&self) -> Option<&str> {
+        self.untranslated.as_deref()
+    }
+
+    /// Its counters' sums.
+    pub fn captured(&self) -> Captured {
+        let mut sum = Captured::default();
+        for cpu in 0..self.cpus {
+            sum.matched += self.copied.load(cpu * OF_CPU);
+            sum.lost += self.copied.load(cpu * OF_CPU + 1);
+        }
+        sum
+    }
+
+    /// Has programs call it that have come since.
+    pub fn extend(&mut self) -> io::Result<()> {
+        let targets = self.targets.state().targets.clone();
+        for target in targets {
+            if self.known.iter().any(|known| Arc::ptr_eq(known, &target)) {
+                continue;
+            }
+            for list in self.lists() {
+                let program = self.load(&target, list)?;
+                let place = list.place(self.number);
+                maps::set(&target.observers.0, place, Some(program.as_raw_fd() as u32))?;
+            }
+            self.known.push(target);
+        }
+        Ok(())
+    }
+
+    fn lists(&self) -> Vec<List> {
+        let is_received = self.wanted.points & RECEIVED != 0;
+        let is_done = self.wanted.points & !RECEIVED != 0;
+        let lists = [(is_received, List::Received), (is_done, List::Done)];
+        lists.into_iter().filter_map(|(is_wanted, list)| is_wanted.then_some(list)).collect()
+    }
+
+    fn load(&mut self, target: &Target, list: List) -> io::Result<OwnedFd> {
+        let load = |capture: &Capture| {
+            let code = capture.code(target, list)?;
+            call::load(target.kind, NAME, &code).map_err(|source| {
+                let complaint = call::complaint(target.kind, &code);
+                io::Error::new(source.kind(), Complaint { source, complaint }.to_string())
+            })
+        };
+        match load(self) {
+            Err(error) if self.wanted.filter.is_some() && self.untranslated.is_none() => {
+                // The verifier does not follow the filter: then the reader filters.
+                self.filter = translate::undecided();
+                let program = load(self)?;
+                self.untranslated = Some(error.to_string());
+                Ok(program)
+            }
+            loaded => loaded,
+        }
+    }
+
+    fn code(&self, target: &Target, list: List) -> io::Result<Vec<Instruction>> {
+        let meant = |name: &str| match name {
+            "packets" => Some(Meant::Map(self.rings.map())),
+            "observers" => Some(target.observers.meant()),
+            "own_number" => Some(Meant::Number(self.number as u64)),
+            "wanted_points" => Some(Meant::Number(self.wanted.points.into())),
+            "wanted_port" => Some(Meant::Number(self.wanted.port.unwrap_or_default().into())),
+            "wanted_bytes" => Some(Meant::Number(self.wanted.snap.into())),
+            "filter_bytes" => Some(Meant::Number(self.filter.head.into())),
+            name => self.tables.meant(name),
+        };
+        let made = Some(("filter", &*self.filter.code));
+        object::link(OBJECT, list.section(target.what), meant, made)
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let mut state = self.targets.state();
+        for list in self.lists() {
+            state.unlink(list, self.number);
+            for target in &self.known {
+                // An empty place is as good.
+                let _ = maps::set(&target.observers.0, list.place(self.number), None);
+            }
+        }
+        state.open[self.number] = false;
+    }
+}
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../capture.bpf.o");
+
+/// The programs' name, as `bpftool` shows it.
+const NAME: &str = "manylane_capt";
+
+/// The tables that the programs read.
+const TABLES: [&str; 4] = ["port_of", "ports", "vlan_port", "observed"];
+
+/// The bit of packets as received.
+const RECEIVED: u8 = 1;
+
+// As in `observe.h` and `capture.bpf.c`.
+const CAPTURES: usize = 16;
+const NUMBER: u64 = 0xff;
+const CPUS_AT: usize = 64;
+const OF_CPU: usize = 8;
+const HEAD_WORDS: usize = translate::HEAD as usize / 8;
+
+/// `BPF_MAP_TYPE_PROG_ARRAY`.
+const PROGRAM_ARRAY: u32 = 3;
