@@ -9,6 +9,7 @@ mod messages;
 
 mod account;
 mod bird;
+mod capture;
 mod diamond;
 mod driver;
 mod export;

@@ -11,11 +11,9 @@ fn each_command_of_the_other_daemon_says_what_to_do_instead() {
     let Some(topology) = plain_hosts(IN_A_ROW) else { return };
     let accelerated = Accelerated::start(topology.host("r1"), MANYLANE, &["lan", "wan"]);
     for (words, instead) in [
-        (&["capture", "-c", "1"][..], "`tcpdump -i IF`"),
-        (&["capture", "-D"], "`tcpdump -i IF`"),
-        (&["trace"], "`manylane show why SOURCE DESTINATION -i IF`"),
+        (&["trace"][..], "`manylane show why SOURCE DESTINATION -i IF`"),
         (&["show", "workers"], "`manylane show ports`"),
-        (&["show", "sockets"], "`tcpdump -i IF`"),
+        (&["show", "sockets"], "`manylane capture`"),
         (&["config", "show"], "`manylane show config`"),
         (&["config", "save"], "`manylane show config`"),
         (&["config", "apply", "/dev/null"], "`manylane show config`"),

@@ -43,11 +43,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Opens a socket; with it the descriptors of its ring and of what wakes its reader.
-    pub(super) fn open(
-        path: &Path,
-        options: &Options,
-    ) -> Result<(Connection, [OwnedFd; 2]), RemoteError> {
+    /// Connects, without a request.
+    pub(super) fn connect(path: &Path) -> Result<Connection, RemoteError> {
         let unreachable = |source: Errno| match source {
             Errno::NOENT | Errno::CONNREFUSED => RemoteError::NoDaemon { path: path.into() },
             source => RemoteError::Unreachable { path: path.into(), source: source.into() },
@@ -62,7 +59,7 @@ impl Connection {
         }
         let address = SocketAddrUnix::new(path).map_err(unreachable)?;
         retry_on_intr(|| connect(&fd, &address)).map_err(unreachable)?;
-        let mut connection = Connection {
+        Ok(Connection {
             path: path.into(),
             fd,
             generation: Generation(0),
@@ -70,7 +67,15 @@ impl Connection {
             is_silent: false,
             reason: None,
             answer: vec![0; ANSWER_MAX],
-        };
+        })
+    }
+
+    /// Opens a socket; with it the descriptors of its ring and of what wakes its reader.
+    pub(super) fn open(
+        path: &Path,
+        options: &Options,
+    ) -> Result<(Connection, [OwnedFd; 2]), RemoteError> {
+        let mut connection = Connection::connect(path)?;
         let open = Open {
             bind: Bind { port: options.port.clone(), protocol: options.protocol },
             set: Set {
@@ -83,10 +88,11 @@ impl Connection {
             retire_ns: options.ring.retire_ns,
             fanout: options.fanout.map(|(group, mode)| Join::new(group, mode)),
         };
-        match connection.exchange(&Request::Open(open), &[])? {
-            (Answer::Opened { generation }, [Some(ring), Some(bell)]) => {
+        let (answer, descriptors) = connection.exchange(&Request::Open(open), &[])?;
+        match (answer, <[OwnedFd; 2]>::try_from(descriptors)) {
+            (Answer::Opened { generation }, Ok(descriptors)) => {
                 connection.generation = Generation(generation);
-                Ok((connection, [ring, bell]))
+                Ok((connection, descriptors))
             }
             (answer, _) => Err(connection.unexpected(format!("{answer:?} to `open`"))),
         }
@@ -193,11 +199,11 @@ impl Connection {
         }
     }
 
-    fn exchange(
+    pub(super) fn exchange(
         &mut self,
         request: &Request,
         tail: &[u8],
-    ) -> Result<(Answer, [Option<OwnedFd>; 2]), RemoteError> {
+    ) -> Result<(Answer, Vec<OwnedFd>), RemoteError> {
         if self.is_silent {
             return Err(RemoteError::Silent { path: self.path.clone() });
         }
@@ -231,8 +237,8 @@ impl Connection {
     }
 
     /// An answer's length, and its descriptors.
-    fn receive(&mut self) -> Result<(usize, [Option<OwnedFd>; 2]), Errno> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    fn receive(&mut self) -> Result<(usize, Vec<OwnedFd>), Errno> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let received = retry_on_intr(|| {
             let mut parts = [IoSliceMut::new(&mut self.answer)];
@@ -242,8 +248,7 @@ impl Connection {
             RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
             _ => None,
         });
-        let mut descriptors = all.next().into_iter().flatten();
-        let descriptors = [descriptors.next(), descriptors.next()];
+        let descriptors = all.next().into_iter().flatten().collect();
         let is_cut = received.flags.contains(ReturnFlags::TRUNC);
         if is_cut { Err(Errno::MSGSIZE) } else { Ok((received.bytes, descriptors)) }
     }
@@ -260,7 +265,10 @@ impl Connection {
         }
     }
 
-    fn unexpected(&self, what: String) -> RemoteError {
+    pub(super) fn unexpected(&self, what: String) -> RemoteError {
         RemoteError::Unexpected { path: self.path.clone(), what }
     }
 }
+
+/// What a message may bring (`SCM_MAX_FD`).
+const DESCRIPTORS_MAX: usize = 253;

@@ -32,6 +32,7 @@
 //! |--------------|---------------------------------------------------------------|
 //! | `connection` | [`Connection`]: requests to the daemon                   |
 //! | `ring`       | [`RemoteSocket`]: blocks, and being woken                     |
+//! | `accelerated` | [`AcceleratedCapture`]: a capture of `manylane accelerate`   |
 //! | `rings`      | [`CpuRings`]: packets that programs in the kernel have copied |
 //! | `order`      | [`Capture`]: packets in order of time                         |
 //! | `error`      | [`RemoteError`]                                               |
@@ -48,6 +49,7 @@
 #[path = "../../../tests/messages/mod.rs"]
 mod messages;
 
+mod accelerated;
 mod connection;
 mod error;
 pub mod message;
@@ -61,6 +63,7 @@ use std::path::{Path, PathBuf};
 use manylane_io::packet_ring::RingConfig;
 use manylane_net::filter::Program;
 
+pub use accelerated::{AcceleratedCapture, CaptureOptions};
 pub use connection::Connection;
 pub use error::RemoteError;
 pub use order::{Capture, InOrder, Round};

@@ -41,6 +41,23 @@ pub enum Request {
     },
     /// Names and numbers of ports, answered with [`Answer::Ports`].
     Ports,
+    /// The connection's capture, once, where the daemon is `manylane accelerate`: answered with [`Answer::Captures`].
+    Capture(Wanted),
+}
+
+/// What a capture of `manylane accelerate` wants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// A port's name; all ports without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+    /// `rx`, `tx`, `drop`, `kernel`.
+    pub points: Vec<String>,
+    /// Instructions of classic BPF: code, jt, jf, k.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<Vec<(u16, u8, u8, u32)>>,
+    /// Bytes to keep of each packet, 0 for all.
+    pub snap: u32,
 }
 
 /// What a new socket is like.
@@ -116,6 +133,19 @@ pub enum Answer {
     Ports {
         /// By number.
         ports: Vec<Port>,
+    },
+    /// The capture runs. With it come the map of its counters (eight words for each CPU: packets that passed, packets of them
+    /// that were lost), and a ring for each CPU.
+    Captures {
+        /// The CPUs of the rings.
+        cpus: Vec<u32>,
+        /// Bytes of each ring.
+        ring_bytes: u64,
+        /// Words of the counters.
+        counters: u64,
+        /// Why the reader has to filter all packets itself, if it has to.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        untranslated: Option<String>,
     },
     /// The daemon refused the request; everything is as before.
     Refused(Refusal),
@@ -204,6 +234,8 @@ pub enum Kind {
     Cost,
     /// The configuration does not allow it.
     Forbidden,
+    /// The daemon is `manylane accelerate`, which has captures and no packet sockets.
+    Accelerates,
     /// One that a later daemon has.
     #[serde(other)]
     Unknown,

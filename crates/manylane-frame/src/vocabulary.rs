@@ -45,11 +45,13 @@ pub enum Point {
     Transmit = 1,
     /// Where it was dropped; the reason is known.
     Drop = 2,
+    /// As `manylane accelerate` left it to the kernel; the reason is known. `manylane run` has no such packets.
+    Kernel = 3,
 }
 
 impl Point {
     /// Every point, in order.
-    pub const ALL: &[Point] = &[Point::Receive, Point::Transmit, Point::Drop];
+    pub const ALL: &[Point] = &[Point::Receive, Point::Transmit, Point::Drop, Point::Kernel];
 
     /// The stable name, as commands and JSON spell it.
     pub const fn name(self) -> &'static str {
@@ -57,6 +59,7 @@ impl Point {
             Point::Receive => "rx",
             Point::Transmit => "tx",
             Point::Drop => "drop",
+            Point::Kernel => "kernel",
         }
     }
 }

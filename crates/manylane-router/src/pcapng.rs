@@ -41,7 +41,7 @@ pub struct Captured<'a> {
     pub worker: u16,
     /// Where it was seen.
     pub point: Point,
-    /// The stable name of the reason, if it was dropped.
+    /// The stable name of the reason, if it was dropped or left to the kernel.
     pub reason: Option<&'a str>,
     /// One sentence to that reason.
     pub explanation: Option<&'a str>,
@@ -219,7 +219,7 @@ fn encode(buffer: &mut Vec<u8>, interface: u32, packet: &Captured<'_>, lost_befo
     let direction = match packet.point {
         Point::Receive => Some(INBOUND),
         Point::Transmit => Some(OUTBOUND),
-        Point::Drop => None, // On no wire.
+        Point::Drop | Point::Kernel => None, // On no wire.
     };
     if let Some(direction) = direction {
         option(buffer, EPB_FLAGS, &direction.to_le_bytes());
@@ -229,7 +229,7 @@ fn encode(buffer: &mut Vec<u8>, interface: u32, packet: &Captured<'_>, lost_befo
     }
     option(buffer, EPB_QUEUE, &u32::from(packet.queue).to_le_bytes());
     if let Some(reason) = packet.reason {
-        comment(buffer, reason, packet.explanation);
+        comment(buffer, packet.point, reason, packet.explanation);
     }
     option(buffer, END_OF_OPTIONS, &[]);
     let len = ((buffer.len() - start + 4) as u32).to_le_bytes();
@@ -238,10 +238,11 @@ fn encode(buffer: &mut Vec<u8>, interface: u32, packet: &Captured<'_>, lost_befo
 }
 
 /// `drop no_route: No route leads to the destination.`
-fn comment(buffer: &mut Vec<u8>, reason: &str, explanation: Option<&str>) {
+fn comment(buffer: &mut Vec<u8>, point: Point, reason: &str, explanation: Option<&str>) {
     let start = buffer.len();
     buffer.extend_from_slice(&[0; 4]);
-    buffer.extend_from_slice(b"drop ");
+    buffer.extend_from_slice(point.name().as_bytes());
+    buffer.push(b' ');
     buffer.extend_from_slice(short(reason).as_bytes());
     if let Some(explanation) = explanation {
         buffer.extend_from_slice(b": ");
@@ -249,7 +250,7 @@ fn comment(buffer: &mut Vec<u8>, reason: &str, explanation: Option<&str>) {
     }
     let len = buffer.len() - start - 4;
     buffer[start..start + 2].copy_from_slice(&COMMENT.to_le_bytes());
-    buffer[start + 2..start + 4].copy_from_slice(&(len as u16).to_le_bytes()); // Twice `TEXT_MAX`, and 7.
+    buffer[start + 2..start + 4].copy_from_slice(&(len as u16).to_le_bytes()); // Twice `TEXT_MAX`, and 9.
     pad(buffer, len);
 }
 

@@ -10,6 +10,7 @@
 //! | `reclaim` | `reclaim.rs` | waits for the programs, so that what was taken out of the tables can be used again   |
 //! | `api`     | `serve.rs`   | answers `manylane show`, if it has a socket                                          |
 //! | `sflow`    | `sflow/`     | sends samples and counters to sFlow collectors, with `--sflow`                |
+//! | `captures` | `captures.rs` | opens captures for other processes, if it has a socket                           |
 //! | `socket_manager`, `worker N` | `worker/` | forward what goes up to them, if a port is theirs                            |
 //!
 //! | File        | Holds                                                                                     |
@@ -42,6 +43,7 @@
 //! Elsewhere: the program is `manylane-io`'s `bpf::fast`, its tables `manylane-net`'s `transit`; what the kernel says
 //! becomes edits of them in `mirror`; what may be accelerated at all is `gate`'s.
 
+mod captures;
 mod checksums;
 mod error;
 mod export;
@@ -94,6 +96,7 @@ pub use sflow::{
 };
 
 use crate::gate::{self, Bypass, Gate, Standing, Terms, Tier};
+use captures::{Captures, Listener};
 use manylane_api::accelerate::{Accelerated, AcceleratedLedger};
 use manylane_api::{Doors, Listen, Socket};
 use manylane_io::privilege::Privileges;
@@ -276,6 +279,7 @@ pub struct Accelerator {
     doorbell: Arc<EventFd>,
     serve: Option<ApiThread>,
     exporter: Option<Exporter>,
+    captures: Option<Captures>,
 }
 
 impl Accelerator {
@@ -294,6 +298,8 @@ impl Accelerator {
         let socket = socket.map_err(AccelerateError::Api)?;
         // Older kernels do not know it.
         let _ = socket.as_ref().map(|socket| pass_rights(socket, false));
+        let listener = options.socket.as_deref().map(Listener::bind).transpose();
+        let listener = listener.map_err(AccelerateError::Api)?;
         let door = options.listen.open().map_err(AccelerateError::Listen)?;
         if let Some(address) = door.as_ref().and_then(|door| door.address().ok())
             && options.speaks
@@ -334,18 +340,38 @@ impl Accelerator {
                 Ok(()) => unreachable!("it says how it began before it ends"),
             },
         };
-        let mut accelerator =
-            Accelerator { thread: Some(thread), published, doorbell, serve: None, exporter: None };
+        let mut accelerator = Accelerator {
+            thread: Some(thread),
+            published,
+            doorbell,
+            serve: None,
+            exporter: None,
+            captures: None,
+        };
         if let Some(state) = accelerator.published.sflow.clone() {
             let netlink = Netlink::open().map_err(AccelerateError::Netlink)?;
             let exporter = Exporter::start(accelerator.published.clone(), state, netlink);
             accelerator.exporter = Some(exporter.map_err(refused("a thread"))?);
         }
-        if let Some(socket) = socket {
-            let serve = ApiThread::start(Doors::new(socket, door), accelerator.source());
-            accelerator.serve = Some(serve.map_err(refused("a thread"))?);
-        }
+        accelerator.listen(socket.map(|socket| Doors::new(socket, door)), listener)?;
         Ok(accelerator)
+    }
+
+    /// Serves the API, and captures.
+    fn listen(
+        &mut self,
+        doors: Option<Doors>,
+        listener: Option<Listener>,
+    ) -> Result<(), AccelerateError> {
+        if let Some(doors) = doors {
+            let serve = ApiThread::start(doors, self.source());
+            self.serve = Some(serve.map_err(refused("a thread"))?);
+        }
+        if let Some(listener) = listener {
+            let captures = Captures::start(listener, self.published.clone());
+            self.captures = Some(captures.map_err(refused("a thread"))?);
+        }
+        Ok(())
     }
 
     /// What the API shows.
@@ -365,6 +391,7 @@ impl Accelerator {
     }
 
     fn halt(&mut self) {
+        self.captures = None;
         self.published.end();
         self.doorbell.wake();
         if let Some(thread) = self.thread.take()

@@ -2,7 +2,7 @@
 //! where that is not enough, what the thread answers to a question.
 
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use manylane_io::netlink::{Netlink, Statistics};
@@ -23,6 +23,7 @@ use super::unseen::Unseen;
 use super::waits::{Activity, Waits};
 use super::why;
 use super::{Options, TierChoice, worker_options};
+use crate::programs::Targets;
 use crate::questions::Questions;
 use manylane_api::accelerate::{
     Accelerated, AcceleratedFlows, AcceleratedLedger, AcceleratedPort, AcceleratorConfig,
@@ -55,6 +56,8 @@ pub(super) struct Published {
     pub questions: Questions<Thread>,
     /// What is sampled for sFlow collectors; `None` without any.
     pub sflow: Option<Arc<SflowState>>,
+    /// For captures; there from the start on.
+    pub targets: OnceLock<Targets>,
 }
 
 /// What the mirror thread leaves to be seen.
@@ -132,12 +135,18 @@ impl Published {
             export,
             questions,
             sflow,
+            targets: OnceLock::new(),
         })
     }
 
     /// The mirror thread is to end.
     pub fn end(&self) {
         self.view().ends = true;
+    }
+
+    /// Where captures are opened.
+    pub fn targets(&self) -> Option<Targets> {
+        self.targets.get().cloned()
     }
 
     /// The published state.

@@ -30,7 +30,7 @@ pub(super) fn at_accelerator(path: &str) -> Option<Refusal> {
         ),
         ("sockets" | "capture", _) => (
             "it has no packet sockets",
-            "capture with `tcpdump -i IF`, which sees packets of the tier `ingress`",
+            "capture with `manylane capture`, which needs no packet socket",
         ),
         ("trace", None) => (
             "it does not trace packets",

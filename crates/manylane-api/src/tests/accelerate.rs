@@ -89,7 +89,7 @@ fn what_only_run_does_is_answered_in_the_words_of_an_operator() {
             (get("/v1/accelerate/addresses"), "`ip address`"),
             (get("/v1/accelerate/frames"), "`manylane show ledger`"),
             (get("/v1/accelerate/steering"), "`ethtool -x IF`"),
-            (get("/v1/accelerate/sockets"), "`tcpdump -i IF`"),
+            (get("/v1/accelerate/sockets"), "`manylane capture`"),
             (get("/v1/config"), "`manylane show config`"),
             (post("/v1/config/diff"), "`manylane show config`"),
             (post("/v1/config/apply"), "`manylane show config`"),

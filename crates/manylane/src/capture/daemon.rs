@@ -13,13 +13,14 @@ use manylane_io::packet_ring::RingConfig;
 use manylane_io::poll::poll;
 use manylane_net::filter::{Instruction, Program};
 
+use super::accelerated::Copies;
 use super::source::{
     Captured, OpenError, PortName, Request, SNAP_MAX, See, Server, Source, Statistics, Wake,
 };
 use manylane_api::server::socket::is_too_long;
 use manylane_api::{Client, ClientError};
-use manylane_client::{Capture, Kind, Options, RemoteError, RemoteSocket, path_beside};
-use manylane_client::{Points, protocol};
+use manylane_client::{AcceleratedCapture, Capture, CaptureOptions, Kind, Options, RemoteError};
+use manylane_client::{Points, RemoteSocket, path_beside, protocol};
 
 /// The daemon whose API listens at a path.
 pub struct Daemon {
@@ -66,8 +67,60 @@ impl Daemon {
     }
 }
 
+impl Daemon {
+    /// The ports of `manylane accelerate`, if that is what answers.
+    fn accelerated_ports(&self) -> Result<Option<Vec<PortName>>, OpenError> {
+        let options = Options { protocol: protocol::NONE, ..Options::default() };
+        match RemoteSocket::open(&path_beside(&self.api), &options) {
+            Err(RemoteError::Refused(refusal)) if refusal.kind == Kind::Accelerates => {}
+            _ => return Ok(None),
+        }
+        let ports = AcceleratedCapture::ports(&path_beside(&self.api));
+        let ports = ports.map_err(|error| self.error(error))?;
+        let name = |port: manylane_client::Port| PortName {
+            id: manylane_frame::vocabulary::PortId(port.port),
+            name: port.name,
+            description: "accelerated interface".into(),
+        };
+        Ok(Some(ports.into_iter().map(name).collect()))
+    }
+
+    fn open_accelerated(
+        &self,
+        request: &Request,
+        ports: &[PortName],
+    ) -> Result<Box<dyn Source>, OpenError> {
+        let Request { port, points, snap, filter } = request;
+        let options = CaptureOptions {
+            port: port.clone(),
+            points: points.iter().fold(Points::NONE, |all, &point| all | Points::of(point)),
+            filter: filter.as_deref().map(|filter| compile(filter, *snap)).transpose()?,
+            snap: *snap,
+        };
+        let capture = AcceleratedCapture::open(&path_beside(&self.api), options);
+        let capture = capture.map_err(|error| self.refused(error, port, ports))?;
+        let names = ports.iter().map(|port| (port.id.0, port.name.clone())).collect();
+        Ok(Box::new(Copies::new(capture, names)))
+    }
+
+    fn refused(&self, error: RemoteError, port: &Option<String>, ports: &[PortName]) -> OpenError {
+        match &error {
+            RemoteError::Refused(refusal) if refusal.kind == Kind::NoSuchPort => {
+                OpenError::NoSuchPort {
+                    name: port.clone().unwrap_or_default(),
+                    ports: ports.iter().map(|port| port.name.clone()).collect(),
+                }
+            }
+            _ => self.error(error),
+        }
+    }
+}
+
 impl Server for Daemon {
     fn ports(&self) -> Result<Vec<PortName>, OpenError> {
+        if let Some(ports) = self.accelerated_ports()? {
+            return Ok(ports);
+        }
         // By a socket that receives nothing; all else about ports is from the API, if this user may query it.
         let options = Options { protocol: protocol::NONE, ..Options::default() };
         let mut socket = RemoteSocket::open(&path_beside(&self.api), &options)
@@ -98,6 +151,9 @@ impl Server for Daemon {
     }
 
     fn open(&self, request: &Request) -> Result<Box<dyn Source>, OpenError> {
+        if let Some(ports) = self.accelerated_ports()? {
+            return self.open_accelerated(request, &ports);
+        }
         let Request { port, points, snap, filter } = request;
         let filter = filter.as_deref().map(|filter| compile(filter, *snap)).transpose()?;
         let points = points.iter().fold(Points::NONE, |all, &point| all | Points::of(point));
@@ -111,15 +167,7 @@ impl Server for Daemon {
             ..Options::default()
         };
         let capture = Capture::open(&path_beside(&self.api), &options);
-        let capture = capture.map_err(|error| match &error {
-            RemoteError::Refused(refusal) if refusal.kind == Kind::NoSuchPort => {
-                OpenError::NoSuchPort {
-                    name: port.clone().unwrap_or_default(),
-                    ports: names.iter().map(|port| port.name.clone()).collect(),
-                }
-            }
-            _ => self.error(error),
-        })?;
+        let capture = capture.map_err(|error| self.refused(error, port, &names))?;
         let names = names.into_iter().map(|port| port.name).collect();
         Ok(Box::new(Watched { capture, names, counted: Statistics::default() }))
     }

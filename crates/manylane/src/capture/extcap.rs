@@ -126,6 +126,7 @@ fn config(socket: &Path) -> String {
          value {{arg=0}}{{value=rx}}{{display=rx, as they come}}{{default=true}}\n\
          value {{arg=0}}{{value=tx}}{{display=tx, rewritten as they leave}}{{default=true}}\n\
          value {{arg=0}}{{value=drop}}{{display=drop, with the reason as a comment}}{{default=false}}\n\
+         value {{arg=0}}{{value=kernel}}{{display=kernel, left to it, with the reason as a comment}}{{default=false}}\n\
          arg {{number=1}}{{call=--snapshot-length}}{{display=Snapshot length}}{{tooltip=Bytes of each packet that \
          are kept}}{{type=unsigned}}{{range=0,{SNAP_MAX}}}{{default={SNAP_MAX}}}\n\
          arg {{number=2}}{{call=--socket}}{{display=Socket}}{{tooltip=Where the daemon's API listens}}\

@@ -247,12 +247,12 @@ impl Files {
     }
 }
 
-/// The interfaces of a file: one for each port, and one more for what is dropped there, since that was not on the
-/// wire: `wan` and `wan:drop`. Whether a packet was received or transmitted is in its flags.
+/// The interfaces of a file: one for each port, and one more for what is dropped there, and for what is left to the kernel,
+/// since that was not on the wire: `wan`, `wan:drop`, `wan:kernel`. Whether a packet was received or transmitted is in its flags.
 struct Interfaces {
     list: Vec<Interface>,
-    /// By port: the number of its own, and of its drops'; [`UNKNOWN`] for none yet.
-    numbers: Vec<[u32; 2]>,
+    /// By port: the number of its own, of its drops', and of the kernel's; [`UNKNOWN`] for none yet.
+    numbers: Vec<[u32; 3]>,
 }
 
 impl Interfaces {
@@ -260,11 +260,10 @@ impl Interfaces {
         let mut interfaces = Interfaces { list: Vec::new(), numbers: Vec::new() };
         let wanted = |port: &&PortName| request.port.as_ref().is_none_or(|name| *name == port.name);
         for port in ports.iter().filter(wanted) {
-            if request.points.iter().any(|&point| point != Point::Drop) {
-                interfaces.add(port.id, &port.name, &port.description, false);
-            }
-            if request.points.contains(&Point::Drop) {
-                interfaces.add(port.id, &port.name, &port.description, true);
+            for kind in [Kind::Wire, Kind::Drop, Kind::Kernel] {
+                if request.points.iter().any(|&point| Kind::of(point) == kind) {
+                    interfaces.add(port.id, &port.name, &port.description, kind);
+                }
             }
         }
         interfaces
@@ -272,22 +271,28 @@ impl Interfaces {
 
     /// The number of the packet's interface, and what is to be said of it if it is new.
     fn number(&mut self, packet: &Captured<'_>) -> (u32, Option<&Interface>) {
-        let drops = packet.point == Point::Drop;
-        let known = self.numbers.get(packet.port.index()).map(|both| both[usize::from(drops)]);
+        let kind = Kind::of(packet.point);
+        let known = self.numbers.get(packet.port.index()).map(|all| all[kind as usize]);
         match known {
             Some(number) if number != UNKNOWN => (number, None),
             _ => {
-                let number = self.add(packet.port, packet.port_name, "", drops);
+                let number = self.add(packet.port, packet.port_name, "", kind);
                 (number, self.list.last())
             }
         }
     }
 
-    fn add(&mut self, port: PortId, name: &str, description: &str, drops: bool) -> u32 {
-        let number = self.list.len() as u32; // At most two for each of 65,536 ports.
-        self.list.push(match drops {
-            false => Interface { name: name.to_owned(), description: description.to_owned() },
-            true => Interface {
+    fn add(&mut self, port: PortId, name: &str, description: &str, kind: Kind) -> u32 {
+        let number = self.list.len() as u32; // At most three for each of 65,536 ports.
+        self.list.push(match kind {
+            Kind::Wire => Interface { name: name.to_owned(), description: description.to_owned() },
+            Kind::Kernel => Interface {
+                name: format!("{name}:kernel"),
+                description: format!(
+                    "Packets received by {name} and left to the kernel; the comment tells why"
+                ),
+            },
+            Kind::Drop => Interface {
                 name: format!("{name}:drop"),
                 description: format!(
                     "Packets received by {name} and dropped; the comment tells why"
@@ -295,10 +300,28 @@ impl Interfaces {
             },
         });
         if self.numbers.len() <= port.index() {
-            self.numbers.resize(port.index() + 1, [UNKNOWN; 2]);
+            self.numbers.resize(port.index() + 1, [UNKNOWN; 3]);
         }
-        self.numbers[port.index()][usize::from(drops)] = number;
+        self.numbers[port.index()][kind as usize] = number;
         number
+    }
+}
+
+/// What an interface of a file stands for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Wire,
+    Drop,
+    Kernel,
+}
+
+impl Kind {
+    fn of(point: Point) -> Kind {
+        match point {
+            Point::Receive | Point::Transmit => Kind::Wire,
+            Point::Drop => Kind::Drop,
+            Point::Kernel => Kind::Kernel,
+        }
     }
 }
 

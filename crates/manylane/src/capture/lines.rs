@@ -69,7 +69,7 @@ fn line(text: &mut String, packet: &Captured<'_>, style: Style) {
     if style.verbose
         && let Some(explanation) = packet.explanation
     {
-        let _ = writeln!(text, "    drop: {explanation}");
+        let _ = writeln!(text, "    {point}: {explanation}");
     }
     if let Some(hex) = style.hex {
         let skipped = if hex.link { 0 } else { decode::link_len(packet.bytes) };

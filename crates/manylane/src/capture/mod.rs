@@ -1,6 +1,7 @@
 //! `manylane capture`: what passes the daemon, on the terminal, in a file, or in Wireshark.
 //!
-//! The way to the daemon is behind [`Server`] and [`Source`]; [`Daemon`] takes it. A packet that the source
+//! The way to the daemon is behind [`Server`] and [`Source`]; [`Daemon`] takes it: to packet sockets of `manylane run`, or to
+//! programs in the kernel, of `manylane accelerate` (`accelerated.rs`). A packet that the source
 //! hands over goes to one of two places; each learns when nothing more waits, so that a reader of the
 //! pipe sees a packet when it is there, and under load only whole buffers are written:
 //!
@@ -13,6 +14,7 @@
 //! Options and output are tcpdump's where it has them (tcpdump(1)); what is ours is the port, point, worker
 //! and drop reason in front of each line. Wireshark calls it by extcap(4) (`extcap.rs`).
 
+mod accelerated;
 mod daemon;
 mod decode;
 #[cfg(test)]

@@ -16,14 +16,14 @@ use manylane_api::DEFAULT_SOCKET;
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Without -w each packet is a line: time, port, point (rx as received, tx as transmitted, \
-                        drop with its reason), worker, and headers. Quote filters with parentheses or an \
+                        drop and kernel with their reason), worker or CPU, and headers. Quote filters with parentheses or an \
                         asterisk for the shell."
 )]
 pub struct Options {
     /// The port to capture on, or `any`
     #[arg(short = 'i', long = "interface", value_name = "PORT", default_value = ANY)]
     pub port: String,
-    /// Points of capture, one or several: on receive, on transmit, on drop
+    /// Points of capture, one or several: on receive, on transmit, on drop, left to the kernel
     #[arg(
         long = "point",
         value_name = "POINT",
@@ -101,6 +101,8 @@ pub enum PointName {
     Tx,
     /// On drop, with the reason
     Drop,
+    /// Left to the kernel by `manylane accelerate`, with the reason
+    Kernel,
 }
 
 impl PointName {
@@ -109,6 +111,7 @@ impl PointName {
             PointName::Rx => Point::Receive,
             PointName::Tx => Point::Transmit,
             PointName::Drop => Point::Drop,
+            PointName::Kernel => Point::Kernel,
         }
     }
 }

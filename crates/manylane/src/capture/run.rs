@@ -101,6 +101,9 @@ impl Plan {
         };
         if self.speaks {
             let _ = writeln!(messages, "{}", listening(request));
+            if let Some(notice) = source.notice() {
+                let _ = writeln!(messages, "{notice}");
+            }
         }
         let mut watch = Watch { sink: &mut sink, captured: 0, left: self.count };
         let watched = watch.run(&mut *source, interrupt);

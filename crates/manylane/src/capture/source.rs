@@ -58,6 +58,11 @@ pub trait Source {
 
     /// The counters so far.
     fn statistics(&mut self) -> Statistics;
+
+    /// What the user has to know of this capture, if anything.
+    fn notice(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Takes packets, until it has had enough.

@@ -156,6 +156,12 @@ fn a_file_is_read_back_by_another_reader() {
         ..packet()
     };
     let sent = Captured { point: Point::Transmit, queue: 0, ..packet() };
+    let left = Captured {
+        point: Point::Kernel,
+        reason: Some("options"),
+        explanation: Some("it has options"),
+        ..packet()
+    };
     // All paddings, and a port that was unknown when the file began.
     let cut = |len: usize| Captured {
         bytes: &UDP[..len],
@@ -163,13 +169,13 @@ fn a_file_is_read_back_by_another_reader() {
         port_name: "late",
         ..packet()
     };
-    let mut packets = vec![packet(), sent, dropped];
+    let mut packets = vec![packet(), sent, dropped, left];
     packets.extend((0..8).map(cut));
     let server = Script::new(vec![Step::Packets(packets.clone())]);
     server.statistics.borrow_mut().lost = 5;
-    let words = format!("-w {} -c 11 -s 100 --point rx,tx,drop -i any udp", file.display());
+    let words = format!("-w {} -c 12 -s 100 --point rx,tx,drop,kernel -i any udp", file.display());
     let (outcome, lines, _) = capture(&words, &server);
-    outcome.expect("there are eleven");
+    outcome.expect("there are twelve");
     assert_eq!(lines, "");
 
     let mut reader = PcapNgReader::new(File::open(&file).unwrap()).unwrap();
@@ -192,39 +198,43 @@ fn a_file_is_read_back_by_another_reader() {
                 read += 1;
                 assert_eq!(block.timestamp.as_nanos(), packet.time_ns.into());
                 assert_eq!((&*block.data, block.original_len), (packet.bytes, packet.len));
-                let drop = if packet.point == Point::Drop { ":drop" } else { "" };
+                let (behind, comment) = match packet.point {
+                    Point::Drop => (":drop", "drop no_route: No route leads to the destination."),
+                    Point::Kernel => (":kernel", "kernel options: it has options"),
+                    Point::Receive | Point::Transmit => ("", ""),
+                };
                 let name = &names[block.interface_id as usize];
-                assert_eq!(*name, format!("{}{drop}", packet.port_name));
+                assert_eq!(*name, format!("{}{behind}", packet.port_name));
                 let queue = u32::from(packet.queue).to_le_bytes();
                 let queue = CommonOption::Unknown(UnknownOption::new(6, &queue));
                 assert!(block.options.contains(&EnhancedPacketOption::Common(queue)));
                 let flags = match packet.point {
                     Point::Receive => Some(EnhancedPacketOption::Flags(1)),
                     Point::Transmit => Some(EnhancedPacketOption::Flags(2)),
-                    Point::Drop => None,
+                    Point::Drop | Point::Kernel => None,
                 };
                 let found = |option: &&_| matches!(option, EnhancedPacketOption::Flags(_));
                 assert_eq!(block.options.iter().find(found), flags.as_ref());
                 let lost = EnhancedPacketOption::DropCount(5);
                 assert_eq!(block.options.contains(&lost), read == 1);
-                let comment = "drop no_route: No route leads to the destination.";
+                let is_known = !comment.is_empty();
                 let comment = EnhancedPacketOption::Common(CommonOption::Comment(comment.into()));
-                assert_eq!(block.options.contains(&comment), packet.point == Point::Drop);
+                assert_eq!(block.options.contains(&comment), is_known);
             }
             Block::InterfaceStatistics(block) => statistics.push(block.into_owned()),
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(names, ["wan", "wan:drop", "lan", "lan:drop", "late"]);
+    assert_eq!(names, ["wan", "wan:drop", "wan:kernel", "lan", "lan:drop", "lan:kernel", "late"]);
     assert_eq!(read, packets.len());
     let delivered: Vec<_> = statistics.iter().map(|block| block.options[2].clone()).collect();
-    let all = [2, 1, 0, 0, 8].map(InterfaceStatisticsOption::IsbUsrDeliv);
+    let all = [2, 1, 1, 0, 0, 0, 8].map(InterfaceStatisticsOption::IsbUsrDeliv);
     assert_eq!(delivered, all);
     assert_eq!(statistics[0].options[3], InterfaceStatisticsOption::IsbOsDrop(5));
     assert_eq!(statistics[1].options.len(), 3);
 
     let Some(said) = tcpdump(&["-n", "-t", "-q", "--count", "-r"], &file) else { return };
-    assert_eq!(said, "11 packets\n");
+    assert_eq!(said, "12 packets\n");
 }
 
 /// Options are one after another, so that a long text does not become the next block.
@@ -233,7 +243,8 @@ fn texts_are_as_long_as_options_may_be() {
     let place = Place::new("long");
     let file = place.0.join("long.pcapng");
     let (long, wide) = ("x".repeat(70_000), "ü".repeat(35_000));
-    let dropped = Captured { reason: Some(&long), explanation: Some(&wide), ..packet() };
+    let reason = Some(long.as_str());
+    let dropped = Captured { point: Point::Drop, reason, explanation: Some(&wide), ..packet() };
     write_file(&file, [dropped, packet()].into_iter());
     let mut reader = PcapNgReader::new(File::open(&file).unwrap()).unwrap();
     let mut comments = Vec::new();

@@ -114,6 +114,7 @@ impl Thread {
             (asked, Tracked::new(lane.as_ref().map(Lane::questions)), view, sflow),
         )
         .map_err(AccelerateError::Netlink)?;
+        let _ = published.targets.set(fast.targets());
         Ok(Thread {
             mirror: Mirror::new(writer, mirror::Limits::default()),
             ports,

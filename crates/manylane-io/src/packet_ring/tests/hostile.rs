@@ -66,7 +66,7 @@ fn a_damaged_block_ends_where_it_stops_making_sense() {
         // Captured and length, in the second record; then its port, queue, worker, point and reason.
         harm(SECOND + 8, u64::MAX, 1),
         harm(SECOND + 8, room - 2 * HEADER as u64 - 7, 1),
-        harm(SECOND + 16, u64::from_ne_bytes([0, 0, 0, 0, 0, 0, 3, 255]), 1),
+        harm(SECOND + 16, u64::from_ne_bytes([0, 0, 0, 0, 0, 0, 4, 255]), 1),
         harm(SECOND + 16, u64::from_ne_bytes([0, 0, 0, 0, 0, 0, 0, 254]), 1),
     ] {
         let (memfd, lanes) = create_shared(&SMALL, 1).expect("there is memory");

@@ -236,6 +236,9 @@ impl Connection {
                 self.waits = Some(open);
                 Ok(Reply::Wait(config))
             }
+            (Request::Capture(_), _) => {
+                Err(bad("only `manylane accelerate` has captures; say `open`".into()))
+            }
             (Request::Open(_), Some(_)) => {
                 Err(bad("a connection is one socket, and this one is open; connect again".into()))
             }
@@ -343,7 +346,10 @@ impl Opened {
             Request::Leave => endpoint.leave_fanout(),
             Request::Send if !context.sockets.limits().send => Err(SocketError::MayNotSend),
             Request::Send => endpoint.send(tail),
-            Request::Open(_) | Request::Statistics { .. } | Request::Ports => {
+            Request::Open(_)
+            | Request::Capture(_)
+            | Request::Statistics { .. }
+            | Request::Ports => {
                 unreachable!("they change nothing, and are answered elsewhere")
             }
         }
@@ -423,6 +429,7 @@ impl Wanted {
 fn points_of(names: &[String]) -> Result<Points, Refusal> {
     names.iter().try_fold(Points::NONE, |points, name| {
         let known = Point::ALL.iter().find(|point| point.name() == name);
+        let known = known.filter(|point| **point != Point::Kernel);
         let known = known.ok_or_else(|| {
             bad(format!("no point has the name `{name}`; known are rx, tx and drop"))
         })?;

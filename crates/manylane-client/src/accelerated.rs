@@ -1,0 +1,145 @@
+//! [`AcceleratedCapture`]: a capture of `manylane accelerate`, whose programs in the kernel copy packets.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use manylane_io::bpf::maps;
+use manylane_io::poll::poll;
+use manylane_net::filter::Program;
+use manylane_sync::words::Words;
+
+use super::{Connection, Copied, CpuRings, Points, RemoteError, Statistics};
+use crate::message::{Answer, Request, Wanted, names_of, tuples_of};
+
+/// What is to be captured.
+#[derive(Clone, Debug)]
+pub struct CaptureOptions {
+    /// A port's name; all ports without one.
+    pub port: Option<String>,
+    /// Where packets are seen.
+    pub points: Points,
+    /// What is let pass; everything without one.
+    pub filter: Option<Program>,
+    /// Bytes to keep of each packet.
+    pub snap: u32,
+}
+
+/// A running capture, until it is dropped or the process ends.
+pub struct AcceleratedCapture {
+    connection: Connection,
+    rings: CpuRings,
+    counters: Words<u64>,
+    untranslated: Option<String>,
+    options: CaptureOptions,
+    /// Packets that were copied for this process to decide, and that the filter did not want.
+    unwanted: u64,
+    /// A packet with its tag.
+    tagged: Vec<u8>,
+}
+
+impl AcceleratedCapture {
+    /// Begins a capture of the daemon that listens at `path` (see [`path_beside`](super::path_beside)).
+    pub fn open(path: &Path, options: CaptureOptions) -> Result<AcceleratedCapture, RemoteError> {
+        let mut connection = Connection::connect(path)?;
+        let wanted = Wanted {
+            port: options.port.clone(),
+            points: names_of(options.points),
+            filter: options.filter.as_ref().map(|filter| tuples_of(filter.instructions())),
+            snap: options.snap,
+        };
+        let (answer, descriptors) = connection.exchange(&Request::Capture(wanted), &[])?;
+        let Answer::Captures { cpus, ring_bytes, counters, untranslated } = answer else {
+            return Err(connection.unexpected(format!("{answer:?} to `capture`")));
+        };
+        let mut descriptors = descriptors.into_iter();
+        let (Some(map), true) = (descriptors.next(), descriptors.len() == cpus.len()) else {
+            return Err(connection.unexpected("an answer to `capture` without rings".into()));
+        };
+        let system = |step| move |source| RemoteError::System { step, source };
+        let rings = CpuRings::new(cpus.into_iter().zip(descriptors).collect(), ring_bytes as usize);
+        Ok(AcceleratedCapture {
+            connection,
+            rings: rings.map_err(system("mmap"))?,
+            counters: maps::words(map.as_fd(), counters as usize).map_err(system("mmap"))?,
+            untranslated,
+            options,
+            unwanted: 0,
+            tagged: Vec::new(),
+        })
+    }
+
+    /// Names and numbers of the ports of the daemon at `path`.
+    pub fn ports(path: &Path) -> Result<Vec<super::Port>, RemoteError> {
+        Connection::connect(path)?.ports()
+    }
+
+    /// Why this process filters all packets, if it does: the filter does not run where the packets are.
+    pub fn untranslated(&self) -> Option<&str> {
+        self.untranslated.as_deref()
+    }
+
+    /// Gives what waits to `see`, in order of time, until it returns false. Returns whether anything waited.
+    pub fn receive(&mut self, mut see: impl FnMut(&Copied<'_>) -> bool) -> bool {
+        let AcceleratedCapture { rings, options, unwanted, tagged, .. } = self;
+        rings.receive(|copied| {
+            let mut copied = *copied;
+            if let Some(tag) = copied.tag
+                && let Some((addresses, rest)) = copied.bytes.split_at_checked(12)
+            {
+                tagged.clear();
+                tagged.extend_from_slice(addresses);
+                tagged.extend_from_slice(&tag);
+                tagged.extend_from_slice(rest);
+                (copied.bytes, copied.len) = (&tagged[..], copied.len + 4);
+            }
+            let mut keep = options.snap;
+            if copied.is_undecided
+                && let Some(filter) = &options.filter
+            {
+                keep = keep.min(filter.run_in_parts(copied.bytes, copied.len, |_, _| 0));
+                if keep == 0 {
+                    *unwanted += 1;
+                    return true;
+                }
+            }
+            copied.bytes = &copied.bytes[..copied.bytes.len().min(keep as usize)];
+            see(&copied)
+        })
+    }
+
+    /// Waits until packets may be there, `other` can be read, or `timeout` has passed. Returns whether `other` can be
+    /// read; an error when the daemon has ended the capture.
+    pub fn wait(
+        &mut self,
+        other: BorrowedFd<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<bool, RemoteError> {
+        // Rings wake a reader when they fill. Before that the reader looks from time to time.
+        let timeout = timeout.map_or(LOOK, |timeout| timeout.min(LOOK));
+        let ready = poll(&[other, self.connection.as_fd()], Some(timeout));
+        let ready = ready.map_err(|source| RemoteError::System { step: "poll", source })?;
+        if ready.is_ready(1) && !self.rings.is_waiting() {
+            return Err(self.connection.gone());
+        }
+        Ok(ready.is_ready(0))
+    }
+
+    /// What was captured since the beginning.
+    pub fn statistics(&self) -> Statistics {
+        let cpus = self.counters.len() / WORDS;
+        let sum =
+            |word: usize| (0..cpus).map(|cpu| self.counters.load(cpu * WORDS + word)).sum::<u64>();
+        Statistics { packets: sum(0).saturating_sub(self.unwanted), lost: sum(1) }
+    }
+
+    /// Whether the daemon answers.
+    pub fn is_answered(&mut self) -> Result<(), RemoteError> {
+        self.connection.counts().map(drop)
+    }
+}
+
+/// A CPU's counters.
+const WORDS: usize = 8;
+/// How long a packet waits to be looked at.
+const LOOK: Duration = Duration::from_millis(10);

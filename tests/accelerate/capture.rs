@@ -1,0 +1,322 @@
+//! `manylane capture` at `manylane accelerate`: transit in each tier, what is left to the kernel and why, filters, and
+//! that nothing of a capture stays, however it ends. Needs root.
+
+use std::fs::{self, File, Permissions};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use manylane_accelerate::programs::programs_named;
+use manylane_lab::accelerated::{Accelerated, IN_A_ROW, plain_hosts};
+use manylane_lab::scenario::{all_answered, has, signal, skip};
+use manylane_lab::tools::mortal;
+use manylane_lab::{CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6, Topology, ping, until};
+use nix::sys::signal::Signal;
+
+const MANYLANE: &str = env!("CARGO_BIN_EXE_manylane");
+/// The name of the programs of captures.
+const NAME: &str = "manylane_capt";
+
+/// A running `manylane capture`. Killed when dropped.
+struct Capture {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Capture {
+    /// Starts it, and waits until it captures.
+    fn start(accelerated: &Accelerated, arguments: &[&str]) -> Capture {
+        Capture::start_by(mortal(MANYLANE), accelerated, arguments)
+    }
+
+    /// As above, by this command.
+    fn start_by(mut command: Command, accelerated: &Accelerated, arguments: &[&str]) -> Capture {
+        let number = {
+            let mut number = NUMBER.lock().unwrap_or_else(PoisonError::into_inner);
+            *number += 1;
+            *number
+        };
+        let name = format!("manylane-capture-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(&folder).expect("the temporary folder can be written");
+        let file = |name: &str| File::create(folder.join(name)).expect("the folder is ours");
+        command.arg("capture").args(arguments).arg("--socket").arg(accelerated.socket());
+        command.stdin(Stdio::null()).stdout(file("out")).stderr(file("err"));
+        let child = command.spawn().expect("the program is there");
+        let capture = Capture { child, folder };
+        until("it captures", || {
+            let said = capture.said();
+            if said.contains("listening on") { Ok(()) } else { Err(said) }
+        });
+        capture
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(self.folder.join("err")).unwrap_or_default()
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.folder.join("out")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Waits for lines that have all of these words, and no others with them.
+    fn wait_for(&self, words: &[&str], count: usize) {
+        until(&format!("{count} lines have {words:?}"), || {
+            let lines = self.lines();
+            let is_it = |line: &&String| words.iter().all(|word| line.contains(word));
+            if lines.iter().filter(is_it).count() == count { Ok(()) } else { Err(lines.join("\n")) }
+        });
+    }
+
+    /// Ends it as Ctrl-C does. Returns its messages.
+    fn end(mut self) -> String {
+        signal(&self.child, Signal::SIGINT);
+        let status = self.child.wait().expect("it is our child");
+        assert!(status.success(), "{status}: {}", self.said());
+        self.said()
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        // The command may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+static NUMBER: Mutex<u32> = Mutex::new(0);
+
+/// One at a time: the programs of captures are counted on the whole machine.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn start(topology: &Topology, tier: &str) -> Accelerated {
+    let host = topology.host("r1");
+    let accelerated = Accelerated::start_with(host, MANYLANE, &["lan", "wan"], &["--tier", tier]);
+    for name in ["lan", "wan"] {
+        accelerated.wait_for_tier(name, tier);
+    }
+    let [client, server] = ["client", "server"].map(|name| topology.host(name));
+    // Neighbours are known then.
+    for (from, to) in [(client, SERVER_V4), (client, SERVER_V6), (server, CLIENT_V4)] {
+        all_answered(from, to, 56);
+    }
+    let forwarded = accelerated.forwarded();
+    until("packets are forwarded", || {
+        for to in [SERVER_V4, SERVER_V6] {
+            all_answered(client, to, 56);
+        }
+        match accelerated.forwarded() - forwarded {
+            12.. => Ok(()),
+            few => Err(few),
+        }
+    });
+    accelerated
+}
+
+fn programs() -> usize {
+    programs_named(NAME).expect("root may ask")
+}
+
+fn none_is_left() {
+    until("no program of a capture is left", || match programs() {
+        0 => Ok(()),
+        some => Err(some),
+    });
+}
+
+#[test]
+fn transit_is_seen_in_each_tier_and_what_is_left_to_the_kernel() {
+    let _alone = alone();
+    for tier in ["ingress", "driver"] {
+        let Some(topology) = plain_hosts(IN_A_ROW) else { return };
+        let accelerated = start(&topology, tier);
+        let client = topology.host("client");
+        let capture =
+            Capture::start(&accelerated, &["--point", "rx,tx,drop,kernel", "icmp", "or", "icmp6"]);
+        assert!(programs() > 0);
+        let forwarded = accelerated.forwarded();
+        all_answered(client, SERVER_V4, 1400);
+        all_answered(client, SERVER_V6, 1400);
+        for (from, to, len) in [(CLIENT_V4, SERVER_V4, 1408), (CLIENT_V6, SERVER_V6, 1408)] {
+            for (from, to, ports) in [(from, to, ["lan", "wan"]), (to, from, ["wan", "lan"])] {
+                let flow = format!("{from} > {to}: ICMP");
+                let echo = format!("length {len}");
+                capture.wait_for(&[&format!(" {} rx ", ports[0]), &flow, "echo", &echo], 3);
+                // Where the kernel forwarded it, for a moment, no program saw it leave.
+                let left = capture.lines().iter().filter(|line| line.contains(" kernel(")).count();
+                if left == 0 {
+                    capture.wait_for(&[&format!(" {} tx ", ports[1]), &flow, "echo", &echo], 3);
+                }
+            }
+        }
+        assert!(accelerated.forwarded() > forwarded);
+        topology
+            .try_tool("client", "ping -c 1 -t 1 -W 1 10.2.0.1")
+            .expect_err("it is not answered");
+        capture.wait_for(&[" lan kernel(ttl) ", "10.1.0.1 > 10.2.0.1"], 1);
+        let said = capture.end();
+        assert!(said.contains("\n0 packets lost"), "{said}");
+        none_is_left();
+        accelerated.assert_balanced();
+    }
+}
+
+#[test]
+fn files_have_whole_packets_and_reasons() {
+    let _alone = alone();
+    if !has("tshark") {
+        return skip("tshark is not there");
+    }
+    let Some(topology) = plain_hosts(IN_A_ROW) else { return };
+    let accelerated = start(&topology, "ingress");
+    let capture =
+        Capture::start(&accelerated, &["--point", "tx,kernel", "-w", "-", "-i", "wan", "icmp6"]);
+    let client = topology.host("client");
+    all_answered(client, SERVER_V6, 1400);
+    // Not the port's.
+    all_answered(client, SERVER_V4, 56);
+    topology
+        .try_tool("server", "ping -c 1 -t 1 -W 1 2001:db8:1::1")
+        .expect_err("it is not answered");
+    let file = capture.folder.join("out");
+    let shown = until("all packets are in the file", || {
+        let shown = tshark(&file);
+        let lines = shown.lines().count();
+        if lines >= 4 { Ok(shown) } else { Err(shown) }
+    });
+    let lines: Vec<_> = shown.lines().collect();
+    let sent: Vec<_> =
+        lines.iter().filter(|line| line.starts_with("wan\t1462\t1462\t63")).collect();
+    assert_eq!(sent.len(), 3, "{shown}");
+    let left: Vec<_> = lines.iter().filter(|line| line.contains("kernel ttl: ")).collect();
+    assert_eq!(left.len(), 1, "{shown}");
+    assert!(left[0].starts_with("wan:kernel\t118\t118\t1\t"), "{shown}");
+    capture.end();
+    none_is_left();
+}
+
+fn tshark(file: &Path) -> String {
+    let fields =
+        ["frame.interface_name", "frame.len", "frame.cap_len", "ipv6.hlim", "frame.comment"];
+    let mut command = Command::new("tshark");
+    command.arg("-r").arg(file).args(["-Y", "icmpv6.type == 128", "-T", "fields"]);
+    command.args(fields.iter().flat_map(|field| ["-e", field]));
+    let Output { stdout, .. } = command.output().expect("it is there");
+    String::from_utf8_lossy(&stdout).into_owned()
+}
+
+#[test]
+fn a_filter_limits_what_is_captured_and_a_wrong_one_is_refused() {
+    let _alone = alone();
+    let Some(topology) = plain_hosts(IN_A_ROW) else { return };
+    let accelerated = start(&topology, "ingress");
+    let client = topology.host("client");
+    // Two at once see what each wants.
+    let six = Capture::start(&accelerated, &["--point", "rx", "icmp6[0] = 128"]);
+    let four = Capture::start(&accelerated, &["--point", "rx", "-s", "60", "icmp[0] == 8"]);
+    all_answered(client, SERVER_V4, 56);
+    all_answered(client, SERVER_V6, 56);
+    six.wait_for(&["ICMP6, echo request"], 3);
+    four.wait_for(&["ICMP echo request"], 3);
+    assert!(six.lines().iter().all(|line| line.contains("IP6 ")), "{:?}", six.lines());
+    assert!(four.lines().iter().all(|line| line.contains("IP 10.")), "{:?}", four.lines());
+    // The first one goes, and the other continues.
+    six.end();
+    all_answered(client, SERVER_V4, 56);
+    four.wait_for(&["ICMP echo request"], 6);
+    four.end();
+    none_is_left();
+    for (arguments, words) in [
+        (&["port port"][..], "the filter `port port` is wrong: "),
+        (&["-i", "nowhere"], "port `nowhere` does not exist; existing ports: lan, wan, and `any`"),
+    ] {
+        let mut command = Command::new(MANYLANE);
+        command.arg("capture").args(arguments).arg("--socket").arg(accelerated.socket());
+        let output = command.output().expect("the program is there");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(words), "{said}");
+    }
+    assert_eq!(programs(), 0);
+}
+
+#[test]
+fn nothing_stays_of_a_capture_or_a_daemon_that_is_killed() {
+    let _alone = alone();
+    for tier in ["ingress", "driver"] {
+        let Some(topology) = plain_hosts(IN_A_ROW) else { return };
+        let mut accelerated = start(&topology, tier);
+        let client = topology.host("client");
+        let mut capture = Capture::start(&accelerated, &["--point", "rx,tx,kernel"]);
+        assert!(programs() > 0);
+        capture.child.kill().expect("it is ours");
+        let status = capture.child.wait().expect("it is ours");
+        assert_eq!(status.signal(), Some(Signal::SIGKILL as i32));
+        none_is_left();
+        all_answered(client, SERVER_V4, 56);
+        let mut capture = Capture::start(&accelerated, &["--point", "rx,tx,kernel"]);
+        accelerated.signal(Signal::SIGKILL);
+        accelerated.wait();
+        none_is_left();
+        let status = capture.child.wait().expect("it is ours");
+        assert_eq!(status.code(), Some(1));
+        let mut said = String::new();
+        File::open(capture.folder.join("err"))
+            .and_then(|mut file| file.read_to_string(&mut said))
+            .expect("it is there");
+        assert!(said.contains("error: the daemon has ended the capture"), "{said}");
+        assert_eq!(ping(client, SERVER_V4, 56, 3).expect("sockets are to be had").received, 3);
+    }
+}
+
+/// The daemon makes the rings, and a reader needs no right but to connect.
+#[test]
+fn another_user_may_capture_where_the_socket_lets_it() {
+    let _alone = alone();
+    let Some(topology) = plain_hosts(IN_A_ROW) else { return };
+    let accelerated = start(&topology, "ingress");
+    let client = topology.host("client");
+    let folder = std::env::temp_dir().join(format!("manylane-reader-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("the temporary folder can be written");
+    // The build's own folder may be closed to others.
+    let program = folder.join("manylane");
+    fs::copy(MANYLANE, &program).expect("there is room");
+    let by_nobody = || {
+        let mut command = mortal("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&program);
+        command
+    };
+    let output = by_nobody()
+        .args(["capture", "-c", "1", "--socket"])
+        .arg(accelerated.socket())
+        .output()
+        .expect("setpriv is there");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.starts_with("error: you may not capture by "), "{said}");
+    let socket = manylane_client::path_beside(&accelerated.socket());
+    fs::set_permissions(socket, Permissions::from_mode(0o666)).expect("it is ours");
+    let mut captures: Vec<_> = (0..4)
+        .map(|_| Capture::start_by(by_nobody(), &accelerated, &["--point", "rx", "icmp"]))
+        .collect();
+    all_answered(client, SERVER_V4, 56);
+    captures.iter().for_each(|capture| capture.wait_for(&["ICMP echo request"], 3));
+    let output = by_nobody()
+        .args(["capture", "-c", "1", "--socket"])
+        .arg(accelerated.socket())
+        .output()
+        .expect("setpriv is there");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("this user has 4 captures open; close one"), "{said}");
+    captures.drain(..).for_each(|capture| drop(capture.end()));
+    none_is_left();
+    let _ = fs::remove_dir_all(&folder);
+}
