@@ -22,8 +22,8 @@
 //! | `flow_addresses: u64` | half a line for each direction: IPv6 addresses, as they arrive                         |
 //! | `flow_index: u64`     | buckets of 8 places: the upper half of a hash, and below it the entry plus one         |
 //!
-//! A packet of a table with many flows waits for memory, and for little else: a line that it finds by a line takes twice as
-//! long as one that it finds by its own hash. So an entry is in a **home** of its hash, one of two lines side by side, if
+//! With many flows a packet waits for memory. An entry that it finds by another line is two waits, one after the other, and
+//! one that it finds by its hash is one. So an entry is in a **home** of its hash, one of two lines side by side, if
 //! one is free when its flow begins: seven of eight are, in a table half full. The index leads to the others, in the bucket
 //! that the hash names, or in the one beside that.
 //!
@@ -81,7 +81,7 @@ pub const FLOWS_MAX: usize = 1 << (63 - entry::OTHER_FROM);
 
 /// Words of `flow_index`, of `flow_entries` and of `flow_addresses`, for this many flows.
 pub fn words(flows: usize) -> [usize; 3] {
-    // Four of ten entries have no home in a full table: then as many places are in use.
+    // Only entries without a home have a place: in a full table less than half of all.
     let index = (flows.max(1) * 2).next_power_of_two().max(2 * BUCKET);
     let entries = flows.max(1) * 2;
     [index, entries * ENTRY_WORDS, entries * ADDRESS_WORDS]
@@ -91,7 +91,7 @@ pub fn words(flows: usize) -> [usize; 3] {
 pub(super) mod entry {
     /// IPv4 source, and destination from bit 32, as they lie in memory.
     pub const ADDRESSES: usize = 0;
-    /// The ports as they lie in memory, the protocol from bit 32, bit 40 for IPv6, [`LEFT`]; the other direction's entry
+    /// The ports as they lie in memory, the protocol from bit 32, bit 40 for IPv6, [`REMOVED`]; the other direction's entry
     /// from [`OTHER_FROM`].
     pub const ENDS: usize = 1;
     /// As [`ADDRESSES`], translated.
@@ -109,7 +109,7 @@ pub(super) mod entry {
     pub const USE: usize = 7;
 
     /// Of [`ENDS`]: the flow was taken out.
-    pub const LEFT: u64 = 1 << 41;
+    pub const REMOVED: u64 = 1 << 41;
     /// Of [`ENDS`]: where the other direction's entry begins.
     pub const OTHER_FROM: u32 = 42;
 

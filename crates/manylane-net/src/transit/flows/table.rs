@@ -88,7 +88,7 @@ pub struct FlowUse {
 ///
 /// # Invariants
 ///
-/// 1. The ends of an entry are those of its flow exactly while that is in use; else they are 0, or `entry::LEFT`, and
+/// 1. The ends of an entry are those of its flow exactly while that is in use; else they are 0, or `entry::REMOVED`, and
 ///    match no packet's.
 /// 2. Words of an entry other than its state and that bit are written only while no reader can hold it: before its ends
 ///    are there, and after a grace period behind the bit.
@@ -173,7 +173,7 @@ impl FlowsMut {
         for direction in [0, 1] {
             let ends =
                 keys[direction].ends | u64::from(entries[1 - direction]) << entry::OTHER_FROM;
-            // Release: pairs with the Acquire load of ends in `FlowsReader::key`, and with the addresses that a program
+            // Release: pairs with the Acquire load of ends in `FlowsReader::ends`, and with the addresses that a program
             // computes from the ends. Both see the words above, of both entries.
             self.entries.publish(entries[direction] as usize * ENTRY_WORDS + entry::ENDS, ends);
             if let Some(place) = places[direction] {
@@ -249,14 +249,14 @@ impl FlowsMut {
             }
             let at = self.first_word(number, direction) + entry::ENDS;
             // Relaxed: a reader that still finds the entry follows it as one that found it before; so all else stays.
-            self.entries.store(at, self.entries.load(at) | entry::LEFT);
+            self.entries.store(at, self.entries.load(at) | entry::REMOVED);
         }
         self.numbers.retire(number.0);
         self.waiting.push_back(number.0);
     }
 
-    /// Keeps what passed in flows that are taken out from now on, until [`take_ended`](FlowsMut::take_ended). To be called
-    /// before any flow has been taken out.
+    /// Keeps what passed in flows that are taken out, until [`take_ended`](FlowsMut::take_ended): those whose grace periods
+    /// end from now on.
     pub fn keep_ends(&mut self) {
         self.ended.get_or_insert_default();
     }
@@ -380,8 +380,13 @@ impl FlowsReader {
     /// The entry with this key: in a home of its hash, or where the index leads.
     pub fn find(&self, key: &Key, seed: u64) -> Option<u32> {
         let hash = key.hash(seed);
-        let home = self.homes(hash).into_iter().find(|&entry| self.key(entry) == *key);
-        home.or_else(|| self.stray(hash).filter(|&entry| self.key(entry) == *key))
+        let home = self.homes(hash).into_iter().find(|&entry| self.has(entry, key));
+        home.or_else(|| self.stray(hash).filter(|&entry| self.has(entry, key)))
+    }
+
+    /// Whether an entry has this key; as in the program, addresses are loaded only of one with these ends.
+    fn has(&self, entry: u32, key: &Key) -> bool {
+        self.ends(entry) == key.ends && self.addresses(entry, key.is_ipv6()) == key.addresses
     }
 
     /// Where the entry of a hash is, if it is free when the flow begins: two lines side by side, the likelier one first.
@@ -402,16 +407,25 @@ impl FlowsReader {
 
     /// The key of an entry; of a free one none that a packet has.
     pub fn key(&self, entry: u32) -> Key {
-        let first = entry as usize * ENTRY_WORDS;
-        // First, with Acquire: the other words are those of the flow with these ends.
-        let ends = self.entries.load(first + entry::ENDS) & (entry::LEFT | (entry::LEFT - 1));
-        let mut key = Key { addresses: [0; 4], ends };
-        if key.is_ipv6() {
-            key.addresses = self.addresses.load_array(entry as usize * ADDRESS_WORDS);
-        } else {
-            key.addresses[0] = self.entries.load(first + entry::ADDRESSES);
+        let key = Key { addresses: [0; 4], ends: self.ends(entry) };
+        Key { addresses: self.addresses(entry, key.is_ipv6()), ..key }
+    }
+
+    /// What identifies an entry beside its addresses, and whether its flow was taken out. Loaded first, with Acquire: the
+    /// other words are those of the flow with these ends.
+    fn ends(&self, entry: u32) -> u64 {
+        let word = self.entries.load(entry as usize * ENTRY_WORDS + entry::ENDS);
+        word & (entry::REMOVED | (entry::REMOVED - 1))
+    }
+
+    fn addresses(&self, entry: u32, is_ipv6: bool) -> [u64; 4] {
+        match is_ipv6 {
+            true => self.addresses.load_array(entry as usize * ADDRESS_WORDS),
+            false => {
+                let at = entry as usize * ENTRY_WORDS + entry::ADDRESSES;
+                [self.entries.load(at), 0, 0, 0]
+            }
         }
-        key
     }
 
     /// The entry of the other direction.
