@@ -21,11 +21,11 @@ use super::flush;
 use super::memory::PORTS;
 use super::trial::{self, TryOptions};
 use super::workers::{self, Workers};
-use manylane_io::bpf::call::{self, Kind};
+use manylane_io::bpf::BpfError;
+use manylane_io::bpf::call::Kind;
 use manylane_io::bpf::maps::Devices;
 use manylane_io::bpf::maps::Maps;
 use manylane_io::bpf::object::{self, Meant};
-use manylane_io::bpf::{BpfError, Complaint};
 use manylane_io::interface::Interface;
 
 /// A port's flag: received packets may be forwarded in the driver.
@@ -137,12 +137,12 @@ impl Driver {
                 "sockets" => Some(Meant::Map(sockets.fd())),
                 "worker_bytes" => Some(Meant::Number(WORKER_BYTES)),
                 "takes_pieces" => Some(Meant::Number(takes_pieces.into())),
-                name => meant(name),
+                name => super::function(name).or_else(|| meant(name)),
             };
-            let code = object::code(object, SECTION, meant);
-            let code = code.map_err(load)?;
+            let program = object::program(object, SECTION, meant);
+            let program = program.map_err(load)?;
             let kind = Kind { flags: if takes_pieces { HAS_FRAGS } else { 0 }, ..KIND };
-            let program = Program::load(kind, &code, devices)?;
+            let program = Program::load(kind, &program, devices)?;
             targets.add(&program.fd, observers, kind, Forwards::InDriver).map_err(load)?;
             Ok(program)
         };
@@ -224,16 +224,12 @@ impl Driver {
 }
 
 impl Program {
-    fn load(kind: Kind, code: &[call::Instruction], devices: Devices) -> Result<Program, BpfError> {
-        let fd = call::load(kind, DRIVER_NAME, code).map_err(|source| {
-            let complaint = call::complaint(kind, code);
-            let source = Complaint { source, complaint };
-            BpfError::Program {
-                program: PROGRAM,
-                step: "load",
-                needs: NEEDS,
-                source: source.into(),
-            }
+    fn load(kind: Kind, program: &object::Program, devices: Devices) -> Result<Program, BpfError> {
+        let fd = program.load(kind, DRIVER_NAME).map_err(|source| BpfError::Program {
+            program: PROGRAM,
+            step: "load",
+            needs: NEEDS,
+            source: source.into(),
         })?;
         let id = attach::id(&fd).map_err(|source| failed("load", source))?;
         Ok(Program { fd, id, devices })

@@ -6,7 +6,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
 use super::btf::Types;
-use manylane_io::bpf::Complaint;
 use manylane_io::bpf::call::{self, Kind};
 use manylane_io::bpf::object::{self, Meant};
 
@@ -15,11 +14,9 @@ use manylane_io::bpf::object::{self, Meant};
 pub(super) fn attach(table: impl Fn(&str) -> Option<Meant>) -> io::Result<OwnedFd> {
     let numbers = Numbers::read()?;
     let meant = |name: &str| table(name).or_else(|| numbers.meant(name).map(Meant::Number));
-    let code = object::code(OBJECT, SECTION, meant)?;
-    let program = call::load(KIND, "manylane_flush", &code).map_err(|source| {
-        let complaint = call::complaint(KIND, &code);
-        io::Error::other(Complaint { source, complaint }.to_string())
-    })?;
+    let program = object::program(OBJECT, SECTION, meant)?;
+    let program = program.load(KIND, "manylane_flush");
+    let program = program.map_err(|complaint| io::Error::other(complaint.to_string()))?;
     let mut attributes = Open {
         name: TRACEPOINT.as_ptr() as u64,
         program: program.as_raw_fd() as u32,

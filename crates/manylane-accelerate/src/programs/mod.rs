@@ -65,8 +65,10 @@ mod workers;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use manylane_io::bpf::call::{self, Kind};
-use manylane_io::bpf::{BpfError, Complaint, maps, object};
+use manylane_io::bpf::call::Kind;
+use manylane_io::bpf::object::{self, Meant};
+use manylane_io::bpf::types::Argument;
+use manylane_io::bpf::{BpfError, maps};
 use manylane_io::interface::Interface;
 
 pub use attach::{
@@ -132,18 +134,14 @@ impl IngressProgram {
         let observers = Observers::new().map_err(load)?;
         let meant = |name: &str| match name {
             "observers" => Some(observers.meant()),
-            name => maps.meant(name),
+            name => function(name).or_else(|| maps.meant(name)),
         };
-        let code = object::code(object, SECTION, meant).map_err(load)?;
-        let program = call::load(KIND, NAME, &code).map_err(|source| {
-            let complaint = call::complaint(KIND, &code);
-            let source = Complaint { source, complaint };
-            BpfError::Program {
-                program: PROGRAM,
-                step: "load",
-                needs: NEEDS,
-                source: source.into(),
-            }
+        let program = object::program(object, SECTION, meant).map_err(load)?;
+        let program = program.load(KIND, NAME).map_err(|source| BpfError::Program {
+            program: PROGRAM,
+            step: "load",
+            needs: NEEDS,
+            source: source.into(),
         })?;
         let grace = Grace::new().map_err(load)?;
         let targets = Targets::new(&maps, observed).map_err(load)?;
@@ -257,6 +255,19 @@ impl IngressProgram {
         Ok(run.duration_ns)
     }
 }
+
+/// The functions that the verifier follows by themselves: it would follow each search through a table again for each rule,
+/// and the rules again for each way that leads to them.
+fn function(name: &str) -> Option<Meant> {
+    match name {
+        "by_rules" => Some(Meant::Function(&[Argument::Memory(QUERY_BYTES)])),
+        "in_table" => Some(Meant::Function(&[Argument::Number; 3])),
+        _ => None,
+    }
+}
+
+/// Of `struct query` in `rules.h`.
+const QUERY_BYTES: u32 = 48;
 
 fn failed(step: &'static str, source: io::Error) -> BpfError {
     BpfError::Program { program: PROGRAM, step, needs: NEEDS, source: source.into() }

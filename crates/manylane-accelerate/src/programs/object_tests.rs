@@ -1,6 +1,6 @@
 //! What `manylane-io`'s loader makes of the ingress program's object.
 
-use manylane_io::bpf::object::{Meant, code};
+use manylane_io::bpf::object::{Meant, program};
 
 use super::OBJECT;
 
@@ -16,7 +16,8 @@ fn every_name_is_filled_in_and_every_call_leads_into_the_code() {
         true => Some(Meant::Number(0x0123_4567_89ab_cdef)),
         false => Some(Meant::Table(7)),
     };
-    let code = code(OBJECT, "tcx/ingress", meant).expect("it is ours");
+    let program = program(OBJECT, "tcx/ingress", meant).expect("it is ours");
+    let code = program.code();
     let (mut tables, mut numbers, mut calls) = (0, 0, 0);
     for (at, [op, registers, _, _, value @ ..]) in code.iter().enumerate() {
         let value = i32::from_le_bytes(*value);
@@ -39,11 +40,11 @@ fn every_name_is_filled_in_and_every_call_leads_into_the_code() {
 
 #[test]
 fn a_name_that_nobody_knows_is_told() {
-    let error = code(OBJECT, "tcx/ingress", |_| None).expect_err("it names tables");
+    let error = program(OBJECT, "tcx/ingress", |_| None).err().expect("it names tables");
     assert!(error.to_string().starts_with("the object names "), "{error}");
-    let error = code(OBJECT, "nowhere", |_| None).expect_err("no such section");
+    let error = program(OBJECT, "nowhere", |_| None).err().expect("no such section");
     assert!(error.to_string().contains("no section nowhere"), "{error}");
     for len in (0..OBJECT.len()).step_by(7) {
-        let _ = code(&OBJECT[..len], "tcx/ingress", |_| Some(Meant::Number(0)));
+        let _ = program(&OBJECT[..len], "tcx/ingress", |_| Some(Meant::Number(0)));
     }
 }

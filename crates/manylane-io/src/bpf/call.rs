@@ -1,9 +1,12 @@
 //! bpf(2) commands that aya does not provide.
 
 use std::io;
+use std::marker::PhantomData;
 use std::mem;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use super::Complaint;
+use super::types::{FunctionType, Types};
 use crate::syscall::check;
 
 /// A BPF instruction (`struct bpf_insn`).
@@ -24,47 +27,55 @@ pub struct Kind {
 
 /// Loads a program. The name has at most 15 bytes.
 pub fn load(kind: Kind, name: &str, code: &[Instruction]) -> io::Result<OwnedFd> {
-    let mut padded = [0; 16];
-    padded.iter_mut().zip(name.bytes().take(15)).for_each(|(place, byte)| *place = byte);
-    let mut attributes = Load {
-        kind: kind.program,
-        instructions: code.len() as u32,
-        code: code.as_ptr() as u64,
-        license: LICENSE.as_ptr() as u64,
-        flags: kind.flags,
-        name: padded,
-        interface: kind.interface,
-        attach: kind.attach,
-        ..Load::default()
-    };
-    // SAFETY: BPF_PROG_LOAD reads `union bpf_attr` as `Load` lays it out, and what that points to: `code`
-    // and a text that ends with a zero, which both outlive the call. No log buffer is passed.
-    unsafe { open(PROGRAM_LOAD, &mut attributes) }
+    // SAFETY: no log buffer is passed.
+    unsafe { open_program(&mut Load { name: padded(name), ..Load::of(kind, code, None) }) }
 }
 
-/// Loads a refused program again to get the verifier's log: its last lines, if any.
-pub fn complaint(kind: Kind, code: &[Instruction]) -> Option<String> {
+/// As [`load`], with the types of the program's functions. A program that is refused is loaded again, to get the verifier's
+/// log: its last lines, if any.
+pub(super) fn load_typed(
+    kind: Kind,
+    name: &str,
+    code: &[Instruction],
+    types: Option<&Types>,
+) -> Result<OwnedFd, Complaint> {
+    let mut attributes = Load { name: padded(name), ..Load::of(kind, code, types) };
+    // SAFETY: no log buffer is passed.
+    let loaded = unsafe { open_program(&mut attributes) };
+    loaded.map_err(|source| Complaint { source, complaint: complaint(attributes) })
+}
+
+/// The last lines of the verifier's log of a program.
+fn complaint(attributes: Load<'_>) -> Option<String> {
     let mut log = vec![0u8; LOG_LEN];
     let mut attributes = Load {
-        kind: kind.program,
-        instructions: code.len() as u32,
-        code: code.as_ptr() as u64,
-        license: LICENSE.as_ptr() as u64,
-        flags: kind.flags,
-        interface: kind.interface,
-        attach: kind.attach,
         log_level: 1,
         log_len: log.len() as u32,
         log: log.as_mut_ptr() as u64,
-        ..Load::default()
+        ..attributes
     };
-    // SAFETY: as in `load`; the kernel writes at most `log_len` bytes to `log`, which outlives the call.
-    let _loaded = unsafe { open(PROGRAM_LOAD, &mut attributes) };
+    // SAFETY: the kernel writes at most `log_len` bytes to `log`, which outlives the call.
+    let _loaded = unsafe { open_program(&mut attributes) };
     let text = log.split(|&byte| byte == 0).next()?;
     let text = String::from_utf8_lossy(text);
     let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
     let last = lines.len().saturating_sub(LOG_LINES);
     (!lines.is_empty()).then(|| lines[last..].join(" | "))
+}
+
+fn padded(name: &str) -> [u8; 16] {
+    let mut padded = [0; 16];
+    padded.iter_mut().zip(name.bytes().take(15)).for_each(|(place, byte)| *place = byte);
+    padded
+}
+
+/// # Safety
+///
+/// `log` is 0, or the address of `log_len` bytes that the kernel may write.
+unsafe fn open_program(attributes: &mut Load<'_>) -> io::Result<OwnedFd> {
+    // SAFETY: BPF_PROG_LOAD reads `union bpf_attr` as `Load` lays it out, and what that points to: code and types, which
+    // it borrows, and a text that ends with a zero, which is static; the log is the caller's debt.
+    unsafe { open(PROGRAM_LOAD, attributes) }
 }
 
 /// bpf(2).
@@ -94,10 +105,10 @@ pub unsafe fn open<T>(command: libc::c_int, attributes: &mut T) -> io::Result<Ow
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// `union bpf_attr` for BPF_PROG_LOAD, up to the last field that we set.
+/// `union bpf_attr` for BPF_PROG_LOAD, up to the last field that we set. It borrows what `code` and `function_types` point
+/// to.
 #[repr(C)]
-#[derive(Default)]
-struct Load {
+struct Load<'p> {
     kind: u32,
     instructions: u32,
     code: u64,
@@ -110,8 +121,45 @@ struct Load {
     name: [u8; 16],
     interface: u32,
     attach: u32,
+    types: u32,
+    function_type_len: u32,
+    function_types: u64,
+    functions: u32,
+    line_len: u32,
+    borrowed: PhantomData<&'p [Instruction]>,
 }
-const _: () = assert!(size_of::<Load>() == 72);
+const _: () = assert!(size_of::<Load<'_>>() == 96);
+
+impl<'p> Load<'p> {
+    /// Without a name and without a log.
+    fn of(kind: Kind, code: &'p [Instruction], types: Option<&'p Types>) -> Load<'p> {
+        let functions = types.map_or(&[][..], |types| &types.functions);
+        Load {
+            kind: kind.program,
+            instructions: code.len() as u32,
+            code: code.as_ptr() as u64,
+            license: LICENSE.as_ptr() as u64,
+            log_level: 0,
+            log_len: 0,
+            log: 0,
+            kernel_version: 0,
+            flags: kind.flags,
+            name: [0; 16],
+            interface: kind.interface,
+            attach: kind.attach,
+            types: types.map_or(0, |types| types.fd.as_raw_fd() as u32),
+            function_type_len: if functions.is_empty() {
+                0
+            } else {
+                size_of::<FunctionType>() as u32
+            },
+            function_types: if functions.is_empty() { 0 } else { functions.as_ptr() as u64 },
+            functions: functions.len() as u32,
+            line_len: 0,
+            borrowed: PhantomData,
+        }
+    }
+}
 
 /// `union bpf_attr` for BPF_PROG_TEST_RUN.
 #[repr(C)]

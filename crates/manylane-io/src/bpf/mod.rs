@@ -19,6 +19,7 @@ pub mod object;
 pub mod perf;
 mod steer;
 mod tagged;
+pub mod types;
 
 use crate::syscall::exhausted;
 use std::error::Error;

@@ -4,11 +4,19 @@
 //! meant: a table, whose address the kernel puts in (`BPF_PSEUDO_MAP_VALUE`), a map for a helper to look into
 //! (`BPF_PSEUDO_MAP_FD`), or a number that is known here. Its functions other than the program stand in `.text` and
 //! are put behind it.
+//!
+//! The verifier follows such a function anew at each call, in each state of the caller. Those that [`Meant::Function`] names,
+//! which are not `static` in the source, it follows once, by themselves (global functions, Linux 5.6): it knows nothing of
+//! their arguments, and of what they return.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::OwnedFd;
 
-use super::call::Instruction;
+use super::Complaint;
+use super::call::{self, Instruction, Kind};
 use super::elf::{Object, Relocation};
+use super::types::{Argument, Types};
 
 /// What a name in an object stands for.
 #[derive(Clone, Copy)]
@@ -19,24 +27,63 @@ pub enum Meant {
     Map(i32),
     /// This number.
     Number(u64),
+    /// A function of the object that the verifier follows by itself.
+    Function(&'static [Argument]),
 }
 
-/// The code of the program in a section of `object`. An error names what is wrong with the object.
-pub fn code(
+/// A program in one piece.
+pub struct Program {
+    code: Vec<Instruction>,
+    /// By their first instruction, the functions that the verifier follows by themselves.
+    alone: BTreeMap<usize, &'static [Argument]>,
+}
+
+impl Program {
+    /// The program's instructions, and behind them those of its functions.
+    pub fn code(&self) -> &[Instruction] {
+        &self.code
+    }
+
+    /// Loads the program. The name has at most 15 bytes.
+    pub fn load(&self, kind: Kind, name: &str) -> Result<OwnedFd, Complaint> {
+        if self.alone.is_empty() {
+            return call::load_typed(kind, name, &self.code, None);
+        }
+        let types = Types::load(&self.functions());
+        let types = types.map_err(|source| Complaint { source, complaint: None })?;
+        call::load_typed(kind, name, &self.code, Some(&types))
+    }
+
+    /// Where each function begins; the program is the first.
+    fn functions(&self) -> Vec<(usize, Option<&[Argument]>)> {
+        let called = self.code.iter().enumerate().filter_map(|(at, instruction)| {
+            let [op, registers, _, _, way @ ..] = *instruction;
+            let calls = op == CALL && registers >> 4 == CALL_OF_FUNCTION;
+            calls.then(|| at.wrapping_add_signed(i32::from_le_bytes(way) as isize) + 1)
+        });
+        let mut functions: BTreeMap<_, Option<&[Argument]>> = called.map(|at| (at, None)).collect();
+        functions.insert(0, None);
+        functions.extend(self.alone.iter().map(|(&at, &arguments)| (at, Some(arguments))));
+        functions.into_iter().collect()
+    }
+}
+
+/// The program in a section of `object`. An error names what is wrong with the object.
+pub fn program(
     object: &[u8],
     section: &str,
     meant: impl Fn(&str) -> Option<Meant>,
-) -> io::Result<Vec<Instruction>> {
+) -> io::Result<Program> {
     link(object, section, meant, None)
 }
 
-/// As [`code`]. `made` is the name of a function that the object calls and does not define, and the function's code.
+/// As [`program`]. `made` is the name of a function that the object calls and does not define, and the function's code.
 pub fn link(
     object: &[u8],
     section: &str,
     meant: impl Fn(&str) -> Option<Meant>,
     made: Option<(&str, &[Instruction])>,
-) -> io::Result<Vec<Instruction>> {
+) -> io::Result<Program> {
     let object = Object(object);
     let instructions = |name: &str| {
         let bytes = object.section(name).unwrap_or_default();
@@ -50,13 +97,17 @@ pub fn link(
     let first_function = code.len();
     code.extend(instructions(FUNCTIONS)?);
     let first_made = code.len();
+    let mut alone = BTreeMap::new();
     for (name, first) in [(section, 0), (FUNCTIONS, first_function)] {
         for relocation in object.relocations(name).ok_or_else(|| broken(name))? {
             let at = first + relocation.offset / size_of::<Instruction>();
             match relocation.kind {
                 NAMED => fill(&mut code, at, &relocation, &meant)?,
                 CALLED if relocation.is_defined => {
-                    call(&mut code, at, &relocation, first_function)?;
+                    let target = call(&mut code, at, &relocation, first_function)?;
+                    if let Some(Meant::Function(arguments)) = meant(relocation.symbol) {
+                        alone.insert(target, arguments);
+                    }
                 }
                 CALLED if made.is_some_and(|(name, _)| name == relocation.symbol) => {
                     call(&mut code, at, &relocation, first_made)?;
@@ -69,7 +120,7 @@ pub fn link(
     if let Some((_, made)) = made {
         code.extend(made);
     }
-    Ok(code)
+    Ok(Program { code, alone })
 }
 
 /// Fills in what the two halves of a 64-bit load name.
@@ -100,18 +151,20 @@ fn fill(
             value.copy_from_slice(&number[..4]);
             upper.copy_from_slice(&number[4..]);
         }
-        None => return Err(wrong(format!("the object names {}", named.symbol))),
+        Some(Meant::Function(_)) | None => {
+            return Err(wrong(format!("the object names {}", named.symbol)));
+        }
     }
     Ok(())
 }
 
-/// Lets a call lead to where a function stands now.
+/// Lets a call lead to where a function stands now, and returns that.
 fn call(
     code: &mut [Instruction],
     at: usize,
     called: &Relocation<'_>,
     functions: usize,
-) -> io::Result<()> {
+) -> io::Result<usize> {
     let [op, registers, _, _, value @ ..] =
         code.get_mut(at).ok_or_else(|| broken(called.symbol))?;
     if *op != CALL || *registers >> 4 != CALL_OF_FUNCTION {
@@ -124,7 +177,7 @@ fn call(
         + 1;
     let way = i32::try_from(target - at as i64 - 1).map_err(|_| broken(called.symbol))?;
     *value = way.to_le_bytes();
-    Ok(())
+    usize::try_from(target).map_err(|_| broken(called.symbol))
 }
 
 fn broken(what: &str) -> io::Error {

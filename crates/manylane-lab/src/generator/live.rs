@@ -22,7 +22,7 @@ use manylane_sync::words::{Words, WordsMut};
 use manylane_io::affinity;
 use manylane_io::bpf::call::{self, Kind, TestRun};
 use manylane_io::bpf::maps::{self, Maps};
-use manylane_io::bpf::{BpfError, Complaint, object};
+use manylane_io::bpf::{BpfError, object};
 use manylane_io::interface::Interface;
 
 /// What a generator sends.
@@ -301,12 +301,9 @@ fn wrong(wanted: &str) -> io::Error {
 
 /// The program in a section of the object.
 fn load(maps: &Maps, section: &str, name: &str) -> Result<OwnedFd, BpfError> {
-    let code = object::code(OBJECT, section, |name| maps.meant(name));
-    let code = code.map_err(|source| failed("load", source))?;
-    call::load(KIND, name, &code).map_err(|source| {
-        let complaint = call::complaint(KIND, &code);
-        failed_with("load", Complaint { source, complaint }.into())
-    })
+    let program = object::program(OBJECT, section, |name| maps.meant(name));
+    let program = program.map_err(|source| failed("load", source))?;
+    program.load(KIND, name).map_err(|complaint| failed_with("load", complaint.into()))
 }
 
 /// Runs the generator so often, or until a signal comes.

@@ -6,9 +6,9 @@ use std::os::fd::OwnedFd;
 
 use manylane_sync::words::WordsMut;
 
+use manylane_io::bpf::BpfError;
 use manylane_io::bpf::maps::{Devices, Maps};
 use manylane_io::bpf::object::{self, Meant};
-use manylane_io::bpf::{BpfError, Complaint, call};
 use manylane_io::interface::Interface;
 
 use super::live::{KIND, attach_native};
@@ -64,11 +64,10 @@ impl Yardstick {
             Yardstick::Fib => ("xdp/fib", "yardstick_fib"),
             Yardstick::Floor => ("xdp/floor", "yardstick_floor"),
         };
-        let code = object::code(OBJECT, section, meant).map_err(|source| failed("load", source))?;
-        let program = call::load(KIND, name, &code).map_err(|source| {
-            let complaint = call::complaint(KIND, &code);
-            failed_with("load", Complaint { source, complaint }.into())
-        })?;
+        let program = object::program(OBJECT, section, meant);
+        let program = program.map_err(|source| failed("load", source))?;
+        let program =
+            program.load(KIND, name).map_err(|complaint| failed_with("load", complaint.into()))?;
         let link = attach_native(&program, entry).map_err(|source| failed("attach", source))?;
         Ok(YardstickLink { _link: link, _devices: devices, _way: way })
     }

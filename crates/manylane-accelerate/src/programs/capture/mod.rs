@@ -14,8 +14,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use manylane_io::bpf::Complaint;
-use manylane_io::bpf::call::{self, Instruction, Kind};
+use manylane_io::bpf::call::Kind;
 use manylane_io::bpf::maps::{self, Maps};
 use manylane_io::bpf::object::{self, Meant};
 use manylane_io::bpf::perf::Rings;
@@ -333,11 +332,9 @@ impl Capture {
 
     fn load(&mut self, target: &Target, list: List) -> io::Result<OwnedFd> {
         let load = |capture: &Capture| {
-            let code = capture.code(target, list)?;
-            call::load(target.kind, NAME, &code).map_err(|source| {
-                let complaint = call::complaint(target.kind, &code);
-                io::Error::new(source.kind(), Complaint { source, complaint }.to_string())
-            })
+            let loaded = capture.program(target, list)?.load(target.kind, NAME);
+            loaded
+                .map_err(|complaint| io::Error::new(complaint.source.kind(), complaint.to_string()))
         };
         match load(self) {
             Err(error) if self.wanted.filter.is_some() && self.untranslated.is_none() => {
@@ -351,7 +348,7 @@ impl Capture {
         }
     }
 
-    fn code(&self, target: &Target, list: List) -> io::Result<Vec<Instruction>> {
+    fn program(&self, target: &Target, list: List) -> io::Result<object::Program> {
         let meant = |name: &str| match name {
             "packets" => Some(Meant::Map(self.rings.map())),
             "observers" => Some(target.observers.meant()),
