@@ -26,6 +26,16 @@ const BY_ALT: [&str; 2] = [
     "-6 rule add from 2001:db8:1::2 lookup 100 priority 100",
 ];
 
+/// What may be opened, and what is translated.
+const FIREWALL: &str = "table inet fw {
+    chain forward {
+        type filter hook forward priority filter; policy drop;
+        ct state established,related accept
+        iifname lan accept
+    }
+    chain out { type nat hook postrouting priority srcnat; oifname { wan, alt } masquerade; }
+}";
+
 #[test]
 fn who_a_rule_is_about_goes_by_its_table() {
     let Some(topology) = make() else { return };
@@ -79,6 +89,38 @@ fn who_a_rule_is_about_goes_by_its_table() {
     leave_by(&accelerated, &first, &second);
     accelerated.wait_for_no_difference();
     none_is_missing(&all, &marks);
+}
+
+/// With a firewall and translation, connections follow the rules too, each with the address of its uplink.
+#[test]
+fn connections_go_by_the_uplink_that_a_rule_names() {
+    let Some(topology) = make() else { return };
+    ip(&topology, &BY_ALT);
+    topology.tool("r1", &format!("nft '{FIREWALL}'"));
+    let [first, second] = [false, true].map(|is_second| {
+        streams_with(&topology, is_second, |to| SteadyOptions { is_answered: true, ..to })
+    });
+    let accelerated = start(&topology);
+    let first: Vec<&Steady> = first.iter().collect();
+    let second: Vec<&Steady> = second.iter().collect();
+    leave_by(&accelerated, &first, &second);
+    // Answers go to the address of the uplink, and back by us too.
+    let all = || first.iter().chain(&second);
+    until("answers are forwarded", || {
+        let (before, marks) = (accelerated.port("lan").sent, all().map(|stream| stream.after(50)));
+        let marks: Vec<u64> = marks.collect();
+        let ends: Vec<u64> = all().map(|stream| stream.after(50)).collect();
+        let counts: Vec<u64> = all()
+            .zip(marks.iter().zip(&ends))
+            .map(|(one, (&from, &to))| one.answered(from..to))
+            .collect();
+        let forwarded = accelerated.port("lan").sent - before;
+        match forwarded >= 4 * 45 && counts.iter().all(|&count| count > 0) {
+            true => Ok(()),
+            false => Err(format!("{forwarded}, {counts:?}: {:#?}", accelerated.ledger())),
+        }
+    });
+    accelerated.assert_balanced();
 }
 
 /// Only the kernel reads marks: packets that meet such a rule are the kernel's, and arrive by it.
@@ -185,6 +227,15 @@ fn start(topology: &Topology) -> Accelerated {
 
 /// Of both families, from the client's second address, or the first.
 fn streams(topology: &Topology, is_second: bool) -> [Steady; 2] {
+    streams_with(topology, is_second, |options| options)
+}
+
+/// As `streams`, with options of its own.
+fn streams_with(
+    topology: &Topology,
+    is_second: bool,
+    change: fn(SteadyOptions) -> SteadyOptions,
+) -> [Steady; 2] {
     let [client, server] = ["client", "server"].map(|name| topology.host(name));
     let sources = if is_second { [SECOND_V4, SECOND_V6] } else { ["10.1.0.1", "2001:db8:1::1"] };
     let behind = [BEHIND_V4, BEHIND_V6.parse().expect("it is an address")];
@@ -192,7 +243,7 @@ fn streams(topology: &Topology, is_second: bool) -> [Steady; 2] {
         let source = Some(sources[family].parse().expect("it is an address"));
         let options =
             SteadyOptions { source, per_second: 500, ..SteadyOptions::to(behind[family]) };
-        Steady::start(client, server, options).expect("sockets are to be had")
+        Steady::start(client, server, change(options)).expect("sockets are to be had")
     })
 }
 

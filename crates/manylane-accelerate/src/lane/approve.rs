@@ -128,7 +128,7 @@ impl LaneThread {
         let received = facts.tuples[direction as usize];
         let sent = sent(facts.tuples, direction);
         let routed = Tuple { destination: sent.destination, ..received };
-        let egress = self.transit.egress_of(self.reader.guard(), routed);
+        let egress = self.transit.egress_of(self.reader.guard(), ingress.into(), routed);
         let egress = egress.ok().and_then(|egress| u8::try_from(egress).ok());
         let egress = egress.filter(|&egress| egress != ingress).ok_or(Refusal::Route)?;
         let [_, to] = self.interfaces([ingress, egress])?;

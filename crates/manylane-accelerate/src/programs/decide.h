@@ -90,10 +90,17 @@ static __always_inline const __u32 *port_at(__u32 port)
 	return &ports[(port & (PORTS - 1)) * PORT_WORDS];
 }
 
-/* Whether bytes beyond Ethernet's padding follow a packet of `len` bytes: the kernel would cut them off. */
-static __always_inline int has_more(const struct packet *packet, __u32 len)
+/* Whether a packet of `len` bytes does not fill its frame: it is longer, or bytes beyond Ethernet's padding follow, which
+ * the kernel would cut off. Without a branch: the verifier would follow short frames and others apart from here on. */
+static __always_inline int has_other_len(const struct packet *packet, __u32 len)
 {
-	return packet->len > ETHERNET_MIN && packet->len - LINK_HEADER > len;
+	__s64 more = (__s64)packet->len - LINK_HEADER - len, none = -more, padded = ETHERNET_MIN - (__s64)packet->len;
+
+	/* So that the compiler makes no branches of the signs. */
+	BOUNDED(more);
+	BOUNDED(none);
+	BOUNDED(padded);
+	return (more | (none & padded)) < 0;
 }
 
 /* Checks the rest of an IPv4 header with options, whose first 20 bytes add up to `sum`. */
@@ -166,15 +173,22 @@ static __always_inline int may_be_local(__u32 source)
 	return LOAD(own4[bit / 64]) >> bit % 64 & 1;
 }
 
+static __always_inline __u32 tos4(const __u32 *header)
+{
+	return header[0] >> 8 & 0xff;
+}
+
 static __noinline int source_is_valid(__u32 source, __u32 ingress, __u32 flags)
 {
 	return passes_reverse_path(lookup4(bpf_ntohl(source)), ingress, flags);
 }
 
 /* The check by rules. The kernel evaluates them for a packet in the reverse direction, received where this one leaves. */
-static __noinline int source_is_valid_by_rules(const __u32 *header, __u32 egress, __u32 ingress, __u32 flags, __u32 list)
+static __noinline int source_is_valid_by_rules(const __u32 *header, __u32 destination, __u32 egress, __u32 ingress, __u32 flags)
 {
-	int id = by_rules4(header, egress, lookup4(bpf_ntohl(header[3])), list, 1);
+	__u32 source = bpf_ntohl(header[3]);
+	int id = by_rules4(bpf_ntohl(destination), source, (__u64)egress << 8 | tos4(header), lookup4(source),
+			   LOAD(control[CONTROL_RULES]) & 0xffff);
 
 	if (id < 0)
 		return id != -KERNEL_ROUTE && !(flags & (RP_STRICT | RP_LOOSE));
@@ -231,19 +245,20 @@ static __noinline int segment_len(void *context, __u32 protocol, __u32 at, __u32
 	return at + (gso_size & 0xffff);
 }
 
-/* What a group wants to know of the packet with this header, of `len` bytes. */
-static __always_inline void describe_flow(struct flow *flow, const __u32 *header, int is_ipv6, __u32 len)
+/* What a group wants to know of the packet with this header, of `len` bytes, to this address. */
+static __always_inline void describe_flow(struct flow *flow, const __u32 *header, const void *destination, int is_ipv6,
+					  __u32 len)
 {
 	__u64 multipath = LOAD(control[CONTROL_MULTIPATH]);
 
 	if (is_ipv6) {
 		__builtin_memcpy(flow->source, header + 2, 16);
-		__builtin_memcpy(flow->destination, header + 6, 16);
+		__builtin_memcpy(flow->destination, destination, 16);
 		flow->protocol = header[1] >> 16;
 		flow->hashes_ports = (multipath & PORTS_HASHED_V6) != 0;
 	} else {
 		flow->source[0] = header[3];
-		flow->destination[0] = header[4];
+		flow->destination[0] = *(const __u32 *)destination;
 		flow->protocol = header[2] >> 8;
 		flow->is_fragment = (header[1] >> 16 & FRAGMENT_V4) != 0;
 		flow->hashes_ports = (multipath & PORTS_HASHED_V4) != 0;
@@ -261,10 +276,10 @@ static __always_inline int leaves_by(__u32 place, __u32 egress)
 	return entry && (LOAD(entry[FLOW_STATE]) >> 40 & 0xff) == egress;
 }
 
-/* From the route of the destination on: `id` is its next hop. The packet with this header has `len` bytes.
- * Without `has_rules` the policy has the usual rules only. */
+/* From the route of the destination on: `id` is its next hop. The packet with this header has `len` bytes. `destination`
+ * is as it is routed, which a flow may translate. */
 static __always_inline enum verdict route_out(const struct packet *packet, struct decision *decision, __u32 flags, __u32 id,
-					  const __u32 *header, int is_ipv6, __u32 len, int has_rules)
+					      const __u32 *header, const void *destination, int is_ipv6, __u32 len)
 {
 	__u64 hop = LOAD(next_hops[id & (NEXT_HOPS - 1)]);
 	__u32 kind = hop & 0xff, slot = hop >> 32, number, egress;
@@ -278,7 +293,7 @@ static __always_inline enum verdict route_out(const struct packet *packet, struc
 			return not_a_neighbour(kind);
 		if (!(LOAD(control[CONTROL_MULTIPATH]) & (is_ipv6 ? MULTIPATH_V6 : MULTIPATH_V4)))
 			return MULTIPATH;
-		describe_flow(&flow, header, is_ipv6, len);
+		describe_flow(&flow, header, destination, is_ipv6, len);
 		chosen = member(packet->context, &flow, slot);
 		if (chosen < 0)
 			return MULTIPATH;
@@ -290,11 +305,11 @@ static __always_inline enum verdict route_out(const struct packet *packet, struc
 	if (!number || LOAD(record[RECORD_STAMP]) != LOAD(record[RECORD_STAMP_AGAIN]))
 		return UNRESOLVED;
 	if (!is_ipv6) {
-		__u32 list = has_rules ? LOAD(control[CONTROL_RULES]) & 0xffff : 0;
-
-		if (list ? !source_is_valid_by_rules(header, LOAD(record[RECORD_EGRESS]), decision->ingress, flags, list) :
-			   (flags & (RP_STRICT | RP_LOOSE) || may_be_local(header[3])) &&
-				   !source_is_valid(header[3], decision->ingress, flags))
+		if (LOAD(control[CONTROL_RULES]) & 0xffff ?
+			    !source_is_valid_by_rules(header, *(const __u32 *)destination, LOAD(record[RECORD_EGRESS]),
+						      decision->ingress, flags) :
+			    (flags & (RP_STRICT | RP_LOOSE) || may_be_local(header[3])) &&
+				    !source_is_valid(header[3], decision->ingress, flags))
 			return REVERSE_PATH;
 	}
 	egress = LOAD(record[RECORD_PORT]);
@@ -373,40 +388,36 @@ static __always_inline enum verdict follows_flow(struct decision *decision, int 
 	return FORWARDED;
 }
 
-/* The decision where packets need a flow. Route and way back see the source as it came and the destination as it is
- * translated, as in the kernel, which translates sources at the very end. */
-static __noinline int by_flow4(const struct packet *packet, struct decision *decision, __u32 flags)
+/* Finds the flow of a packet that needs one, and the destination by which it is routed: route and way back see the source
+ * as it came and the destination as it is translated, as in the kernel, which translates sources at the very end. Returns a verdict
+ * below 0, if it has no flow to follow. */
+static __noinline int by_flow4(const struct packet *packet, struct decision *decision, __u32 flags, __u32 *destination)
 {
 	const __u32 *header = packet->data + LINK_HEADER;
-	__u32 translated[HEADER_V4 / 4], len;
 	const __u64 *entry;
-	int id, verdict;
+	__u32 len;
+	int verdict;
 
 	if ((void *)header + HEADER_V4 > packet->end)
-		return MALFORMED;
+		return -MALFORMED;
 	len = bpf_ntohs(header[0] >> 16);
 	if (header[1] >> 16 & FRAGMENT_V4 ||
 	    !reads_transport(packet, decision, LINK_HEADER + HEADER_V4, header[2] >> 8 & 0xff, len - HEADER_V4, 0))
-		return NO_FLOW;
+		return -NO_FLOW;
 	decision->key.addresses[0] = header[3] | (__u64)header[4] << 32;
 	decision->key.addresses[1] = decision->key.addresses[2] = decision->key.addresses[3] = 0;
 	verdict = follows_flow(decision, 0);
 	entry = flow_at(decision->flow);
 	if (verdict != FORWARDED)
-		return verdict;
+		return -verdict;
 	if (!entry)
-		return NO_FLOW; /* The entry was there a moment ago. */
-	translated[0] = header[0];
-	translated[1] = header[1];
-	translated[2] = header[2];
-	translated[3] = header[3];
-	translated[4] = LOAD(entry[FLOW_NEW_ADDRESSES]) >> 32;
+		return -NO_FLOW; /* The entry was there a moment ago. */
+	/* A rule of the firewall that looks at the way back evaluates rules of the policy in a way of its own. */
+	if (flags & RP_STRICT && LOAD(control[CONTROL_RULES]) & 0xffff)
+		return -KERNEL_ROUTE;
+	*destination = LOAD(entry[FLOW_NEW_ADDRESSES]) >> 32;
 	decision->len = len;
-	/* With rules of the policy, the verifier would walk them twice as often, which is more than it does. */
-	if (LOAD(control[CONTROL_RULES]) & 0xffff)
-		return KERNEL_ROUTE;
-	id = lookup4(bpf_ntohl(translated[4]));
-	return route_out(packet, decision, flags, id, translated, 0, len, 0);
+	return 0;
 }
 
 /* Whether a route to an IPv6 source leads out by the ingress port, where a rule of the firewall wants that. */
@@ -415,45 +426,42 @@ static __noinline int source_is_valid6(const __u64 *address, __u32 ingress)
 	return passes_reverse_path(lookup6(bpf_be64_to_cpu(address[0]), bpf_be64_to_cpu(address[1])), ingress, RP_STRICT);
 }
 
-static __noinline int by_flow6(const struct packet *packet, struct decision *decision, __u32 flags)
+/* As `by_flow4`, for IPv6. */
+static __noinline int by_flow6(const struct packet *packet, struct decision *decision, __u32 flags, __u64 *destination)
 {
 	const __u32 *header = packet->data + LINK_HEADER;
-	__u32 translated[HEADER_V6 / 4], len;
 	const __u64 *entry, *other;
-	__u64 destination[2];
-	int id, verdict;
+	__u32 len;
+	int verdict;
 
 	if ((void *)header + HEADER_V6 > packet->end)
-		return MALFORMED;
+		return -MALFORMED;
 	len = HEADER_V6 + bpf_ntohs(header[1] & 0xffff);
 	if (!reads_transport(packet, decision, LINK_HEADER + HEADER_V6, header[1] >> 16 & 0xff, len - HEADER_V6, 1))
-		return NO_FLOW;
+		return -NO_FLOW;
 	__builtin_memcpy(decision->key.addresses, header + 2, 32);
 	verdict = follows_flow(decision, 1);
 	entry = flow_at(decision->flow);
 	if (verdict != FORWARDED)
-		return verdict;
+		return -verdict;
 	if (!entry)
-		return NO_FLOW; /* The entry was there a moment ago. */
-	if (LOAD(control[CONTROL_RULES]) >> LISTS_V6 & 0xffff)
-		return KERNEL_ROUTE;
-	if (flags & RP_STRICT_V6 && !source_is_valid6(decision->key.addresses, decision->ingress))
-		return REVERSE_PATH;
+		return -NO_FLOW;
+	if (flags & RP_STRICT_V6) {
+		if (LOAD(control[CONTROL_RULES]) >> LISTS_V6 & 0xffff)
+			return -KERNEL_ROUTE;
+		if (!source_is_valid6(decision->key.addresses, decision->ingress))
+			return -REVERSE_PATH;
+	}
 	decision->len = len;
-	destination[0] = decision->key.addresses[2];
-	destination[1] = decision->key.addresses[3];
 	if (LOAD(entry[FLOW_STATE]) >> 48 & FLOW_TRANSLATED) {
 		/* The destination is the source of what comes the other way. */
 		other = flow_addresses_at(other_flow(entry));
 		if (!other)
-			return NO_FLOW;
+			return -NO_FLOW;
 		destination[0] = LOAD(other[0]);
 		destination[1] = LOAD(other[1]);
 	}
-	__builtin_memcpy(translated, header, 24);
-	__builtin_memcpy(translated + 6, destination, 16);
-	id = lookup6(bpf_be64_to_cpu(destination[0]), bpf_be64_to_cpu(destination[1]));
-	return route_out(packet, decision, flags, id, translated, 1, len, 0);
+	return 0;
 }
 
 static __always_inline enum verdict decide4(const struct packet *packet, struct decision *decision, __u32 flags)
@@ -470,8 +478,7 @@ static __always_inline enum verdict decide4(const struct packet *packet, struct 
 	destination = header[4];
 	header_len = (first & 0xf) * 4;
 	len = bpf_ntohs(first >> 16);
-	if ((first & 0xf0) != 0x40 || header_len < HEADER_V4 || len < header_len ||
-	    len > packet->len - LINK_HEADER || has_more(packet, len))
+	if ((first & 0xf0) != 0x40 || header_len < HEADER_V4 || len < header_len || has_other_len(packet, len))
 		return MALFORMED;
 	/* The ones-complement sum of a right header is 0xffff (RFC 1071), and that of longer words is the same
 	 * modulo 0xffff (§2); it is not 0, since the version is not. */
@@ -489,16 +496,21 @@ static __always_inline enum verdict decide4(const struct packet *packet, struct 
 		return GROUP_ADDRESS;
 	if ((header[2] & 0xff) <= 1)
 		return EXPIRED;
-	if (LOAD(control[CONTROL_FLOWS]) & FLOWS_V4)
-		return by_flow4(packet, decision, flags);
-	id = lookup4(bpf_ntohl(destination));
-	list = LOAD(control[CONTROL_RULES]) & 0xffff;
-	if (list) {
-		id = by_rules4(header, LOAD(port_at(decision->ingress)[PORT_INTERFACE]), id, list, 0);
+	if (LOAD(control[CONTROL_FLOWS]) & FLOWS_V4) {
+		id = by_flow4(packet, decision, flags, &destination);
 		if (id < 0)
 			return -id;
 	}
-	return route_out(packet, decision, flags, id, header, 0, len, 1);
+	id = lookup4(bpf_ntohl(destination));
+	list = LOAD(control[CONTROL_RULES]) & 0xffff;
+	if (list) {
+		__u64 interface = LOAD(port_at(decision->ingress)[PORT_INTERFACE]);
+
+		id = by_rules4(bpf_ntohl(source), bpf_ntohl(destination), interface << 8 | tos4(header), id, list);
+		if (id < 0)
+			return -id;
+	}
+	return route_out(packet, decision, flags, id, header, &destination, 0, len);
 }
 
 static __always_inline enum verdict decide6(const struct packet *packet, struct decision *decision, __u32 flags)
@@ -511,7 +523,7 @@ static __always_inline enum verdict decide6(const struct packet *packet, struct 
 	if ((void *)header + HEADER_V6 > packet->end)
 		return MALFORMED;
 	len = HEADER_V6 + bpf_ntohs(header[1] & 0xffff);
-	if ((header[0] & 0xf0) != 0x60 || len > packet->len - LINK_HEADER || has_more(packet, len))
+	if ((header[0] & 0xf0) != 0x60 || has_other_len(packet, len))
 		return MALFORMED;
 	protocol = header[1] >> 16 & 0xff;
 	if (protocol == PROTOCOL_HOP_BY_HOP || protocol == PROTOCOL_ROUTING)
@@ -531,16 +543,24 @@ static __always_inline enum verdict decide6(const struct packet *packet, struct 
 		return GROUP_ADDRESS;
 	if (header[1] >> 24 <= 1)
 		return EXPIRED;
-	if (LOAD(control[CONTROL_FLOWS]) & FLOWS_V6)
-		return by_flow6(packet, decision, flags);
+	if (LOAD(control[CONTROL_FLOWS]) & FLOWS_V6) {
+		id = by_flow6(packet, decision, flags, address);
+		if (id < 0)
+			return -id;
+		upper = bpf_be64_to_cpu(address[0]);
+		lower = bpf_be64_to_cpu(address[1]);
+	}
 	id = lookup6(upper, lower);
 	list = LOAD(control[CONTROL_RULES]) >> LISTS_V6 & 0xffff;
 	if (list) {
-		id = by_rules6(header, LOAD(port_at(decision->ingress)[PORT_INTERFACE]), id, list);
+		__u64 interface = LOAD(port_at(decision->ingress)[PORT_INTERFACE]);
+		__u32 tos = (header[0] & 0xf) << 4 | (header[0] >> 12 & 0xf);
+
+		id = by_rules6(header + 2, address, interface << 8 | tos, id, list);
 		if (id < 0)
 			return -id;
 	}
-	return route_out(packet, decision, flags, id, header, 1, len, 1);
+	return route_out(packet, decision, flags, id, header, address, 1, len);
 }
 
 static __always_inline enum verdict decide(const struct packet *packet, struct decision *decision)
@@ -552,6 +572,8 @@ static __always_inline enum verdict decide(const struct packet *packet, struct d
 
 	decision->flow = 0;
 	decision->closes = decision->has_payload = decision->is_candidate = decision->unused = 0;
+	/* For the verifier, which does not know that no other verdict is FORWARDED where a function has returned it. */
+	decision->record = records;
 	decision->ingress = packet->interface < INTERFACES ? LOAD(port_of[packet->interface]) & (PORTS - 1) : 0;
 	flags = LOAD(port_at(decision->ingress)[PORT_FLAGS]);
 	if (!(flags & INGRESS))
@@ -560,12 +582,13 @@ static __always_inline enum verdict decide(const struct packet *packet, struct d
 		return LAPSED;
 	if (packet->is_tagged) {
 		__u32 row = decision->ingress * 2 + (packet->is_802_1ad != 0);
-		__u32 port = LOAD(vlan_port[row * VLANS + (packet->vid & (VLANS - 1))]) & (PORTS - 1);
+		const __u16 *port = &vlan_port[row * VLANS + (packet->vid & (VLANS - 1))];
 
-		if (!port)
+		if (!(LOAD(*port) & (PORTS - 1)))
 			return UNKNOWN_VLAN;
-		decision->ingress = port;
-		flags = LOAD(port_at(port)[PORT_FLAGS]);
+		/* Read anew: the verifier would follow packets with a tag apart from here on, whose port is never 0. */
+		decision->ingress = LOAD(*port) & (PORTS - 1);
+		flags = LOAD(port_at(decision->ingress)[PORT_FLAGS]);
 		if (!(flags & INGRESS))
 			return NOT_INGRESS;
 	}

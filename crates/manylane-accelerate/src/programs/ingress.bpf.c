@@ -197,7 +197,10 @@ static __always_inline int decided(struct __sk_buff *skb, int *is_kept, __u64 *n
 
 	// The headers of all but odd packets are in front of the fragments.
 	if (packet.data + HEADERS_FLOW > packet.end && packet.len > (__u64)(packet.end - packet.data)) {
-		bpf_skb_pull_data(skb, packet.len < HEADERS_FLOW ? packet.len : HEADERS_FLOW);
+		// Its length read anew: the verifier would follow short packets and others apart from here on.
+		__u32 len = LOAD(skb->len);
+
+		bpf_skb_pull_data(skb, len < HEADERS_FLOW ? len : HEADERS_FLOW);
 		packet.data = data(skb);
 		packet.end = end(skb);
 	}

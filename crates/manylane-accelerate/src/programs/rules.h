@@ -42,8 +42,8 @@ static __always_inline __u64 is_below(__u64 upper, __u64 lower, __u64 than_upper
 	return ((~upper & than_upper) | (~(upper ^ than_upper) & rest)) >> 63;
 }
 
-/* The next hop of an address in a further table. */
-static __noinline __u32 in_table(__u32 table, __u64 upper, __u64 lower)
+/* The next hop of an address in a further table. Not static: the verifier follows it by itself, once. */
+__noinline __u32 in_table(__u32 table, __u64 upper, __u64 lower)
 {
 	__u64 root = LOAD(roots[table & (TABLES - 1)]);
 	__u64 at = root & 0xffffffff, left = root >> 32;
@@ -85,11 +85,13 @@ static __always_inline __u64 differs(const struct query *query, const __u64 *rul
 	return ingress ? other | (ingress ^ query->interface) : other;
 }
 
-/* The next hop by the rules of a list; a verdict below 0, if they lead to none. */
-static __noinline int by_rules(const struct query *query)
+/* The next hop by the rules of a list; a verdict below 0, if they lead to none. Not static, as `in_table`. */
+__noinline int by_rules(const struct query *query)
 {
 	int number;
 
+	if (!query)
+		return -KERNEL_ROUTE; /* There is one; the verifier wants to see it. */
 	/* The route could be one of the local table, which is read first. */
 	if (query->merged == UNKNOWN)
 		return -KERNEL_ROUTE;
@@ -126,39 +128,37 @@ static __noinline int by_rules(const struct query *query)
 	return -NO_ROUTE;
 }
 
-/* The next hop of an IPv4 packet by the rules of a list; that of its way back, if `is_back`. */
-static __noinline int by_rules4(const __u32 *header, __u32 interface, __u32 merged, __u32 list, int is_back)
+/* The next hop of an IPv4 packet with these addresses, in the host's byte order, by the rules of a list. */
+static __noinline int by_rules4(__u64 from, __u64 to, __u64 interface_and_tos, __u32 merged, __u32 list)
 {
 	struct query query = {
-		.interface = interface,
-		.tos = header[0] >> 8 & 0xff,
+		.to = { to << 32 },
+		.from = { from << 32 },
+		.interface = interface_and_tos >> 8,
+		.tos = interface_and_tos & 0xff,
 		.merged = merged,
 		.list = list,
 	};
 
-	query.to[0] = (__u64)bpf_ntohl(header[is_back ? 3 : 4]) << 32;
-	query.from[0] = (__u64)bpf_ntohl(header[is_back ? 4 : 3]) << 32;
 	return by_rules(&query);
 }
 
-/* The next hop of an IPv6 packet by the rules of a list. */
-static __noinline int by_rules6(const __u32 *header, __u32 interface, __u32 merged, __u32 list)
+/* The next hop of an IPv6 packet with these addresses, as they lie in memory, by the rules of a list. */
+static __noinline int by_rules6(const __u32 *from, const __u64 *to, __u64 interface_and_tos, __u32 merged, __u32 list)
 {
 	struct query query = {
-		.interface = interface,
-		.tos = (header[0] & 0xf) << 4 | (header[0] >> 12 & 0xf),
+		.to = { bpf_be64_to_cpu(to[0]), bpf_be64_to_cpu(to[1]) },
+		.interface = interface_and_tos >> 8,
+		.tos = interface_and_tos & 0xff,
 		.merged = merged,
 		.list = list,
 	};
 	int half;
 
-	__builtin_memcpy(query.from, header + 2, 16);
-	__builtin_memcpy(query.to, header + 6, 16);
+	__builtin_memcpy(query.from, from, 16);
 #pragma unroll
-	for (half = 0; half < 2; half++) {
+	for (half = 0; half < 2; half++)
 		query.from[half] = bpf_be64_to_cpu(query.from[half]);
-		query.to[half] = bpf_be64_to_cpu(query.to[half]);
-	}
 	return by_rules(&query);
 }
 

@@ -10,3 +10,4 @@ mod links;
 mod packet;
 mod rig;
 mod sflow;
+mod verified;

@@ -56,25 +56,23 @@ impl Transit {
 }
 
 impl Transit {
-    /// The port by which a packet with these ends leaves: the source and the ports as they arrive, the destination as it is
-    /// routed. Of a group the member of this flow, whose packets have no options, traffic class or flow label here.
-    ///
-    /// As for packets with a flow, routing rules beyond the usual ones are the kernel's.
-    pub fn egress_of(&self, guard: Guard<'_>, ends: Tuple) -> Result<u16, Verdict> {
-        let bytes = headers(ends);
-        let (packet, id) = match (ends.source, ends.destination) {
-            (IpAddr::V4(_), IpAddr::V4(to)) => {
+    /// The port by which a packet with these ends leaves that this port receives: the source and the ports as they arrive, the
+    /// destination as it is routed. Of a group the member of this flow, whose packets have no options, traffic class or flow
+    /// label here.
+    pub fn egress_of(&self, guard: Guard<'_>, ingress: u16, ends: Tuple) -> Result<u16, Verdict> {
+        let (bytes, ingress) = (headers(ends), self.port(ingress));
+        let (packet, next_hop) = match (ends.source, ends.destination) {
+            (IpAddr::V4(_), IpAddr::V4(_)) => {
                 let view = ipv4::View::checked(&bytes).ok_or(Verdict::Malformed)?;
-                (View::V4(view), self.ipv4.lookup(guard, to.to_bits()))
+                (View::V4(view), self.route_ipv4(guard, ingress, view)?)
             }
-            (IpAddr::V6(_), IpAddr::V6(to)) => {
+            (IpAddr::V6(_), IpAddr::V6(_)) => {
                 let view = ipv6::View::checked(&bytes).ok_or(Verdict::Malformed)?;
-                (View::V6(view), self.ipv6.lookup(guard, to.to_bits()))
+                (View::V6(view), self.route_ipv6(guard, ingress, view)?)
             }
             _ => return Err(Verdict::Malformed),
         };
-        check(self.list(ends.is_ipv6()) == 0, Verdict::KernelRoute)?;
-        let neighbour = self.neighbour(guard, &packet, self.next_hop(guard, id))?;
+        let neighbour = self.neighbour(guard, &packet, next_hop)?;
         Ok(self.record(neighbour)?.egress_port)
     }
 }
