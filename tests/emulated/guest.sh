@@ -1,0 +1,161 @@
+#!/bin/bash
+# Process 1 of the machine that tests/emulated.sh starts: runs the tests there, and ends the machine.
+#
+# The second serial line gets the results. Their last line is `status N`; a machine that ends without this line has failed.
+# All else goes to the console.
+
+export PATH=/usr/sbin:/usr/bin HOME=/root LANG=C
+results=/dev/ttyS1
+tests=/tests
+notes=/run/notes
+
+main() {
+    local failed=0
+    mkdir "$notes"
+    say "kernel $(uname -r), $(nft --version), $(manylane --version)"
+    flow_table plain
+    flow_table front
+    same flow_table plain front || failed=1
+    carried flow_table-front || failed=1
+    flow_table instead
+    same flow_table plain instead || failed=1
+    carried flow_table-instead || failed=1
+    flow_table bare
+    differs flow_table plain bare || failed=1
+    if [ -d "$tests/xdp-tools" ]; then
+        xdp_forward plain
+        xdp_forward front
+        xdp_forward behind
+        same xdp_forward plain front || failed=1
+        same xdp_forward plain behind || failed=1
+    else
+        say "SKIPPED xdp-forward: its tests could not be fetched"
+    fi
+    say "status $failed"
+}
+
+# The kernel's own test of its flow tables, unchanged: `plain` without manylane; `front` with `manylane accelerate` in both
+# routers; `instead` with manylane, and without the rules' `flow add`, so that manylane may forward the
+# connections; `bare` has these rules without manylane, and the test has to find that every packet passes the rules.
+flow_table() {
+    local way=$1
+    (
+        cd "$tests/linux/net/netfilter" || exit
+        # With arguments, here its own defaults, the test does not run again with random ones.
+        with "$way" bash nft_flowtable.sh -o 9000 -l 1500 -r 2000
+        echo "exit status $?"
+    ) |& watch "flow_table-$way"
+}
+
+# The tests of xdp-forward, unchanged: `front` with manylane on the interfaces before xdp-forward comes, `behind` after.
+xdp_forward() {
+    local way=$1
+    (
+        cd "$tests/xdp-tools" || exit
+        with "$way" env XDP_FORWARD=xdp-forward XDP_LOADER=xdp-loader ./test_runner.sh ./test-xdp-forward.sh
+        echo "exit status $?"
+    ) |& watch "xdp_forward-$way"
+}
+
+# Runs a command with the shims of this way, and ends the daemons that they started.
+with() {
+    local way=$1 pid
+    shift
+    rm -rf /run/manylane
+    mkdir -p /run/manylane
+    if [ "$way" = plain ]; then
+        "$@"
+    else
+        WAY=$way PATH=/tests/shims:$PATH "$@"
+    fi
+    local status=$?
+    for pid in /run/manylane/*.pid; do
+        [ ! -e "$pid" ] || kill "$(<"$pid")"
+    done
+    tail -n 40 /run/manylane/*.log 2>/dev/null
+    return "$status"
+}
+
+# Writes what a test says to the console, and its checks to a file and to the results, each with the number of packets
+# that manylane has forwarded since the last one.
+watch() {
+    local line what
+    say "--- $1"
+    while IFS= read -r line; do
+        echo "$1: $line"
+        case $line in
+            PASS:* | FAIL:* | SKIP:* | ERROR:* | "exit status"*) ;;
+            *"[test_"*) line=$(awk '{ print $2 ": " $1 }' <<<"$line") ;;
+            *) continue ;;
+        esac
+        echo "$line" >>"$notes/$1"
+        what=$(forwarded "$1")
+        say "$line${what:+ (manylane forwarded: $what)}"
+    done
+}
+
+# The packets that each daemon has forwarded since the last call.
+forwarded() {
+    local socket name now all=()
+    for socket in /run/manylane/*.sock; do
+        [ -S "$socket" ] || continue
+        name=$(basename "$socket" .sock)
+        now=$(manylane show ports --json --socket "$socket" </dev/null | jq '[.[].forwarded // 0] | add')
+        [ -n "$now" ] || continue
+        all+=("${name%-*} $((now - $(cat "$notes/$name" 2>/dev/null || echo 0)))")
+        echo "$now" >"$notes/$name"
+        [ "$now" -eq 0 ] || : >"$notes/$1.forwarded"
+    done
+    echo "${all[*]}"
+}
+
+# Whether manylane forwarded anything at all in test $1.
+carried() {
+    [ -e "$notes/$1.forwarded" ] || { say "$1: manylane forwarded nothing: the test has tested nothing"; return 1; }
+}
+
+# Whether the checks of two ways have the same verdicts.
+same() {
+    diff <(verdicts "$1-$2") <(verdicts "$1-$3") >"$results" && say "$1: the same verdicts, $2 and $3"
+}
+
+# The opposite.
+differs() {
+    if diff <(verdicts "$1-$2") <(verdicts "$1-$3") >/dev/null; then
+        say "$1: no check tells $3 from $2: the test would not miss manylane"
+        return 1
+    fi
+    say "$1: $3 fails, as it has to"
+}
+
+# Figures in a message differ from run to run.
+verdicts() {
+    sed -E 's/: (original|reply) counter .*//; s/ counters do not match.*//' "$notes/$1"
+}
+
+say() {
+    echo "$*" >"$results"
+    echo "== $*"
+}
+
+boot() {
+    mount -t proc none /proc
+    mount -t sysfs none /sys
+    mount -t devtmpfs none /dev
+    mount -t tmpfs none /tmp
+    mount -t tmpfs none /run
+    mount -t bpf none /sys/fs/bpf
+    ln -s /proc/self/fd /dev/fd
+    ln -s /proc/self/fd/0 /dev/stdin
+    exec </dev/null >/dev/console 2>&1
+    stty -F "$results" -opost
+    ip link set lo up
+    depmod -a
+    # The selftest reads a setting of this module before it loads rules.
+    modprobe -a nf_log_syslog nft_flow_offload nf_flow_table_inet nf_conntrack_netlink
+}
+
+boot
+main
+echo o >/proc/sysrq-trigger
+sleep infinity
