@@ -9,7 +9,7 @@
 # Needs `apt-get install qemu-system-x86 cpio xz-utils`, and a network for Debian's packages and crates.io: 230 MB at first,
 # kept in ~/.cache/manylane. apt checks the signatures of Debian's packages, cargo the sum of the crate. Root and KVM are not
 # needed: nothing is installed, all packets stay in the machine, and one virtual processor is emulated. The tests take about
-# MINUTES minutes.
+# 20 minutes. CONSOLE=FILE keeps what the machine writes to its console.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -64,7 +64,9 @@ fetch() {
 	Debug::NoLocking "true";
 	SETTINGS
     export APT_CONFIG=$apt/settings
-    [ -e "$cache/done" ] && return
+    # Names the packages and the version that have been fetched.
+    [ "$(cat "$cache/done" 2>/dev/null)" != "${packages[*]} $version" ] || return 0
+    rm -rf "$cache/tests" "$apt"/*.deb "$apt"/archives/*.deb
     apt-get --quiet=2 update
     apt-get --quiet=2 --yes --download-only install "${packages[@]}"
     # The newest kernel of the suite, and the source of the same version: its tests belong to it.
@@ -72,12 +74,11 @@ fetch() {
     release=$(apt-cache show "$kernel" | awk '/^Version:/ { print $2; exit }')
     (
         cd "$apt"
-        apt-get --quiet=2 download "$kernel" "linux-source-6.12=$release"
-        # Some mirrors have no file of that version any more.
+        apt-get --quiet=2 download "$kernel" "linux-source-$(sed -E 's/^([0-9]+\.[0-9]+).*/\1/' <<<"$release")=$release"
     )
     tests_of_linux
     tests_of_xdp_tools
-    : >"$cache/done"
+    echo "${packages[*]} $version" >"$cache/done"
 }
 
 tests_of_linux() {

@@ -159,6 +159,9 @@ static __always_inline __u32 lookup6(__u64 upper, __u64 lower)
 {
 	__u32 bucket, word;
 
+	/* The compiler would swap 16 bits for the 64 and the shift, and the verifier of Linux 6.12 takes what is swapped for any
+	 * number. */
+	BOUNDED(upper);
 	if (upper >> 61 == 1)
 		bucket = upper >> 40 & (GLOBAL_BUCKETS - 1);
 	else
