@@ -13,7 +13,7 @@ use std::sync::PoisonError;
 use crate::prelude::*;
 
 /// How long a question may take, in seconds, and how much of that it needs after its last round.
-const BOUNDS: [(&str, u64, u64); 24] = [
+const BOUNDS: [(&str, u64, u64); 27] = [
     ("forward", 100, 32),
     ("forward_dpdk", 90, 0),
     ("fib", 65, 0),
@@ -29,6 +29,9 @@ const BOUNDS: [(&str, u64, u64); 24] = [
     ("veth/stateful_full", 150, 2),
     ("veth/stateful_end", 40, 2),
     ("veth/stateful_tcp", 80, 2),
+    ("veth/observed_sflow", 80, 2),
+    ("veth/observed_ipfix", 110, 2),
+    ("veth/observed_capture", 120, 2),
     ("compare/neighbour", 110, 50),
     ("compare/refcount", 70, 0),
     ("compare/rcu", 60, 0),

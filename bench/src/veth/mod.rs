@@ -24,6 +24,14 @@
 //! | `stateful_end`  | `flow_end_ms`, `flow_end_count`                  | a connection is deleted while it is forwarded |
 //! | `stateful_tcp`  | those of `tcp` with `tcp_nat`                    | `tcp` through masquerade, at tcx              |
 //!
+//! What observation costs (`observed/`):
+//!
+//! | group              | figures                                           | what is done                                        |
+//! |--------------------|---------------------------------------------------|-----------------------------------------------------|
+//! | `observed_sflow`   | `sflow_cost_driver`, `sflow_cost_ingress`         | `rate`, with and without samples for a collector    |
+//! | `observed_ipfix`   | `ipfix_cost_driver`, `ipfix_cost_ingress`         | settled connections, with and without flow records  |
+//! | `observed_capture` | `capture_cost_driver_ns`, `capture_lossless_...`  | captures of nothing and of all packets; tcpdump     |
+//!
 //! `*_over_kernel` is above 1 where manylane is better: for times it is the kernel's by ours. `gap_kill_ms` is the
 //! longest time without a datagram around the end; `stale_ms` from a route's removal to the last datagram by it;
 //! `mirror_lag_ms` how far the mirror is behind, the 99th percentile of looks.
@@ -39,6 +47,7 @@
 mod child;
 mod end;
 mod mirror;
+mod observed;
 mod place;
 mod stateful;
 mod tiers;
@@ -62,7 +71,7 @@ pub struct Plan {
     #[command(flatten)]
     table: Table,
     /// Only groups whose names begin so: rate, full, tcp, latency, idle, gap, mirror, churn, stateful, stateful_full,
-    /// stateful_end, stateful_tcp
+    /// stateful_end, stateful_tcp, observed_sflow, observed_ipfix, observed_capture
     #[arg(long, value_name = "WORD", default_value = "")]
     only: String,
     /// The child that accelerates: its API's socket
@@ -74,7 +83,7 @@ pub struct Plan {
 }
 
 /// The groups, and under which name the bound of each is known: groups of one name share networks.
-const GROUPS: [(&str, &str); 12] = [
+const GROUPS: [(&str, &str); 15] = [
     ("rate", "veth/rate"),
     ("tcp", "veth/few"),
     ("latency", "veth/few"),
@@ -87,6 +96,9 @@ const GROUPS: [(&str, &str); 12] = [
     ("stateful_full", "veth/stateful_full"),
     ("stateful_end", "veth/stateful_end"),
     ("stateful_tcp", "veth/stateful_tcp"),
+    ("observed_sflow", "veth/observed_sflow"),
+    ("observed_ipfix", "veth/observed_ipfix"),
+    ("observed_capture", "veth/observed_capture"),
 ];
 
 /// The bounds of all groups.
@@ -170,6 +182,9 @@ fn measure(plan: &Plan, output: &Output, cores: [usize; 2]) -> Result {
             "veth/stateful" => stateful::measure(plan, &[], "", cores, &mut rounds),
             "veth/stateful_end" => stateful::end(plan, &mut rounds),
             "veth/stateful_tcp" => tcp_masqueraded(plan, cores, &mut rounds),
+            "veth/observed_sflow" => observed::samples(plan, cores, &mut rounds),
+            "veth/observed_ipfix" => observed::records(plan, cores, &mut rounds),
+            "veth/observed_capture" => observed::captures(plan, cores, &mut rounds),
             _ => {
                 let routes = match &mut routes {
                     Some(routes) => routes,
@@ -346,6 +361,7 @@ mod tests {
     fn a_group_is_named_by_how_its_name_begins() {
         assert_eq!(bounds_of("stateful").len(), 4);
         assert_eq!(bounds_of("stateful_tcp"), ["veth/stateful_tcp"]);
+        assert_eq!(bounds_of("observed").len(), 3);
         assert_eq!(bounds_of("tcp"), ["veth/few"]);
         assert!(bounds_of("nonsense").is_empty());
     }

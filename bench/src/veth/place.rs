@@ -1,8 +1,9 @@
 //! A network whose frames end in one sink or another, and what forwards them there.
 
-use manylane_accelerate::accelerator::TierChoice;
+use manylane_accelerate::accelerator::{Options, TierChoice};
 use manylane_api::accelerate::{Accelerated, AcceleratedPort};
 use manylane_io::interface::Offloads;
+use manylane_lab::Flows;
 use manylane_lab::crossing::sink_at;
 use manylane_lab::generator::LiveSink;
 
@@ -103,6 +104,29 @@ impl Place {
         thread::sleep(slice);
         let (frames, seconds) = (count()? - frames, begun.elapsed().as_secs_f64());
         Ok(FrameLap { frames: frames as f64, seconds, by_tier: (by_tier() - forwarded) as f64 })
+    }
+
+    /// What a tier forwards of these flows, from a generator on `core`; the inner error says that it was not nearly all.
+    pub fn forwarded_by(
+        &self,
+        tier: &str,
+        flows: &Flows,
+        (core, slice): (usize, Duration),
+    ) -> Result<Result<FrameLap, String>> {
+        let generator = self.network.lab.generate(flows, 1, core)?;
+        let lap = self.lap(slice, Some(tier), || self.sunk())?;
+        generator.stop()?;
+        if lap.share() < SHARE_MIN {
+            let ledger = self.source().ledger();
+            return Ok(Err(format!("{tier} forwarded part of the frames: {lap:?}: {ledger:#?}")));
+        }
+        Ok(Ok(lap))
+    }
+
+    /// Ends a running accelerator, and starts another.
+    pub fn restart(&mut self, options: Options) -> Result {
+        self.network.stop()?;
+        self.network.accelerate(options).map(drop)
     }
 
     /// Frames that a tier has forwarded.

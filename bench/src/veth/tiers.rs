@@ -202,7 +202,7 @@ impl Contestant {
 }
 
 /// Flows, and their suffix in the figures' names.
-type Kind = (&'static str, Flows);
+pub(super) type Kind = (&'static str, Flows);
 
 /// The kinds of flows that are measured with a sink. Other sinks than XDP are about what lies behind the router: one kind
 /// shows it.
@@ -211,7 +211,7 @@ fn with(sink: Sink, flows: &[Kind]) -> &[Kind] {
 }
 
 /// One flow of each family.
-fn few() -> Vec<Kind> {
+pub(super) fn few() -> Vec<Kind> {
     let ipv6 = Ipv6Addr::new(0x2001, 0xdb8, 0x128, 0, 0, 0, 0, 1);
     vec![("", Flows::to([10, 128, 0, 1].into())), ("_v6", Flows::to(ipv6.into()))]
 }

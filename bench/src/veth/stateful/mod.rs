@@ -276,28 +276,10 @@ impl Bed {
         slice: Duration,
     ) -> Result<Result<LaneLap, String>> {
         progress::tick();
-        let place = &self.ruled;
-        if let Err(cause) = place.choose(tier)? {
+        if let Err(cause) = self.ruled.choose(tier)? {
             return Ok(Err(cause));
         }
-        let generator = place.network.lab.generate(&connections.flows, 1, self.core)?;
-        let before = place.source().ledger().passed;
-        let admitted = admitted(place, tier, connections.count())?;
-        let lap = place.lap(slice, Some(tier), || place.sunk())?;
-        generator.stop()?;
-        let share = lap.share();
-        if let (Some(admitted), true) = (admitted, share >= SHARE_MIN) {
-            return Ok(Ok(LaneLap { lap, admitted }));
-        }
-        let passed = place.source().ledger().passed;
-        let grown = passed.iter().map(|(reason, count)| {
-            (count - before.get(reason).copied().unwrap_or(0), reason.as_str())
-        });
-        let (_, reason) = grown.max().unwrap_or((0, "no reason"));
-        let share = share * 100.0;
-        Ok(Err(format!(
-            "the lane forwards {share:.1} % of the frames; the kernel, mostly for {reason}"
-        )))
+        by_lane(&self.ruled, tier, &connections.flows, (self.core, slice))
     }
 
     /// What the driver forwards without rules; the inner error says that it was too little.
@@ -307,22 +289,42 @@ impl Bed {
         slice: Duration,
     ) -> Result<Result<FrameLap, String>> {
         progress::tick();
-        let place = &self.plain;
-        let generator = place.network.lab.generate(&connections.flows, 1, self.core)?;
-        let lap = place.lap(slice, Some("driver"), || place.sunk())?;
-        generator.stop()?;
-        if lap.share() < SHARE_MIN {
-            let ledger = place.source().ledger();
-            let cause = format!("without rules the driver forwarded a part: {lap:?}: {ledger:#?}");
-            return Ok(Err(cause));
-        }
-        Ok(Ok(lap))
+        self.plain.forwarded_by("driver", &connections.flows, (self.core, slice))
     }
 }
 
+/// What the lane of a tier forwards of these flows, from when it has them; the inner error says that it does not forward
+/// nearly all of their frames.
+pub(super) fn by_lane(
+    place: &Place,
+    tier: &str,
+    flows: &Flows,
+    (core, slice): (usize, Duration),
+) -> Result<Result<LaneLap, String>> {
+    let count = flows.addresses().len();
+    let generator = place.network.lab.generate(flows, 1, core)?;
+    let before = place.source().ledger().passed;
+    let admitted = admitted(place, tier, count)?;
+    let lap = place.lap(slice, Some(tier), || place.sunk())?;
+    generator.stop()?;
+    let share = lap.share();
+    if let (Some(admitted), true) = (admitted, share >= SHARE_MIN) {
+        return Ok(Ok(LaneLap { lap, admitted }));
+    }
+    let passed = place.source().ledger().passed;
+    let grown = passed
+        .iter()
+        .map(|(reason, count)| (count - before.get(reason).copied().unwrap_or(0), reason.as_str()));
+    let (_, reason) = grown.max().unwrap_or((0, "no reason"));
+    let share = share * 100.0;
+    Ok(Err(format!(
+        "the lane forwards {share:.1} % of the frames; the kernel, mostly for {reason}"
+    )))
+}
+
 /// Frames that the lane forwarded, and the time until it had the flows.
-struct LaneLap {
-    lap: FrameLap,
+pub(super) struct LaneLap {
+    pub lap: FrameLap,
     admitted: Admitted,
 }
 
