@@ -17,7 +17,7 @@ use manylane_net::transit::Verdict;
 use manylane_net::transit::layout::{COUNTERS, counter};
 
 use super::worker::{WorkerCounts, WorkerRow, meaning};
-use manylane_api::accelerate::{AcceleratedLedger, PassedStatus, UnseenTime};
+use manylane_api::accelerate::{AcceleratedLedger, InterfaceCounters, PassedStatus, UnseenTime};
 
 /// A port's row, over all processors.
 pub(super) type Row = [u64; COUNTERS];
@@ -74,6 +74,8 @@ pub(super) struct Counted {
     /// The part of workers.
     pub workers: WorkerRow,
     pub lost: Lost,
+    /// What its interface has counted; none while it does not exist.
+    pub interface: Option<InterfaceCounters>,
     /// The time that these counters lack.
     pub unseen: UnseenTime,
 }

@@ -27,6 +27,14 @@ struct Said {
     reasons: Vec<ReasonStatus>,
 }
 
+/// A line as it is written; one that is indented belongs to the line before.
+pub(super) fn named(line: &str) -> String {
+    match line.starts_with(' ') {
+        true => format!("{line}\n"),
+        false => format!("manylane: {line}\n"),
+    }
+}
+
 impl Log {
     /// What is to be said of ports, if it is new. `bypass`: what packets that are forwarded skip, by name.
     pub fn changed(&mut self, ports: &[PortView], bypass: &[String]) -> Option<String> {

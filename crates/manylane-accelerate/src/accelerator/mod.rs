@@ -49,6 +49,7 @@ mod error;
 mod export;
 mod flows;
 mod guard;
+mod interface;
 mod lease;
 mod ledger;
 mod lock;

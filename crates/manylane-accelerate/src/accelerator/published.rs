@@ -14,8 +14,10 @@ use manylane_sync::words::Words;
 
 use super::export::ExportView;
 use super::flows::{Sampler, flows};
+use super::interface::{InFront, Lacking};
 use super::lease::{Lease, Tables, now};
 use super::ledger::{self, Counted, Lost};
+use super::log::named;
 use super::sflow::{self, SflowState};
 use super::thread::Thread;
 use super::tracked::Tracked;
@@ -27,8 +29,8 @@ use crate::programs::Targets;
 use crate::questions::Questions;
 use manylane_api::accelerate::{
     Accelerated, AcceleratedFlows, AcceleratedLedger, AcceleratedPort, AcceleratorConfig,
-    AcceleratorStatus, AskError, ExportStatus, LaneStatus, LeaseStatus, MirrorStatus,
-    MirroredNeighbour, PassedStatus, ReasonStatus, TrackedFlows, TrackedFlowsDiff,
+    AcceleratorStatus, AskError, ExportStatus, InterfaceCounters, LaneStatus, LeaseStatus,
+    MirrorStatus, MirroredNeighbour, PassedStatus, ReasonStatus, TrackedFlows, TrackedFlowsDiff,
     TrackedFlowsRequest, Why, WhyQuestion,
 };
 use manylane_api::{ApiError, RouteStatus, Setting, SettingValue};
@@ -45,6 +47,8 @@ pub(super) struct Published {
     sampler: Mutex<Sampler>,
     view: Mutex<View>,
     devices: Mutex<Devices>,
+    /// What devices' counters lack.
+    lacking: Mutex<Lacking>,
     /// What the mirror thread waits for.
     waits: Mutex<Waits>,
     /// For the API's `why`: offline between two questions.
@@ -128,6 +132,7 @@ impl Published {
             counters,
             sampler: Mutex::new(sampler),
             view: Mutex::new(View { lease, checks: 0, ports: Vec::new(), ends: false }),
+            lacking: Mutex::new(Lacking::of(&before)),
             devices: Mutex::new(Devices { netlink, before }),
             waits: Mutex::new(Waits::new(heartbeat)),
             readers: Mutex::new((reader, transit)),
@@ -179,12 +184,19 @@ impl Published {
         let mut devices = lock(&self.devices);
         let now = devices.netlink.statistics().unwrap_or_default();
         devices.before.retain(|link| link.index != index);
-        devices.before.extend(now.into_iter().find(|link| link.index == index));
+        let now = now.into_iter().find(|link| link.index == index);
+        now.iter().for_each(|link| lock(&self.lacking).watch(link));
+        devices.before.extend(now);
     }
 
     /// What a port has counted, but for its device.
     pub fn in_front(&self, port: u16) -> ledger::Counts {
         self.counters.port(port)
+    }
+
+    /// The counters of a port's interface; `counts` were read before `kernel`.
+    pub fn interface(&self, counts: &ledger::Counts, kernel: &Statistics) -> InterfaceCounters {
+        lock(&self.lacking).counters(InFront::of(counts), kernel)
     }
 
     fn lease(&self) -> LeaseStatus {
@@ -221,28 +233,23 @@ impl Published {
             .map(|port| (port.number, port.name.clone(), port.index, port.unseen.at(now)))
             .collect();
         let mut devices = lock(&self.devices);
+        // Before what devices have counted: what these lack is seen so.
+        let counts: Vec<_> = ports.iter().map(|port| self.counters.port(port.0)).collect();
         // Without it losses are not known; what the programs say is.
         let after = devices.netlink.statistics().unwrap_or_default();
-        let lost = |index: Option<u32>| {
-            let after = after.iter().find(|link| Some(link.index) == index)?;
+        let lost = |after: &Statistics| {
             // A link that was not there then began at nothing.
             let before = devices.before.iter().find(|link| link.index == after.index);
-            Some(Lost::between(&before.copied().unwrap_or_default(), after))
+            Lost::between(&before.copied().unwrap_or_default(), after)
         };
-        ports
-            .into_iter()
-            .map(|(number, name, index, unseen)| {
-                let ledger::Counts { row, driver, workers } = self.counters.port(number);
-                Counted {
-                    name,
-                    row,
-                    driver,
-                    workers,
-                    lost: lost(index).unwrap_or_default(),
-                    unseen,
-                }
-            })
-            .collect()
+        let of_port = |((_, name, index, unseen), counts): (_, ledger::Counts)| {
+            let kernel = after.iter().find(|link| Some(link.index) == index);
+            let interface = kernel.map(|kernel| self.interface(&counts, kernel));
+            let ledger::Counts { row, driver, workers } = counts;
+            let lost = kernel.map(lost).unwrap_or_default();
+            Counted { name, row, driver, workers, lost, interface, unseen }
+        };
+        ports.into_iter().zip(counts).map(of_port).collect()
     }
 }
 
@@ -274,6 +281,7 @@ impl Accelerated for Published {
             sent_bytes: counted.row[counter::EGRESS_BYTES],
             device_dropped: counted.lost.device,
             queue_dropped: counted.lost.queue,
+            interface: counted.interface,
             ..port
         };
         self.states().into_iter().zip(counted).map(of_port).collect()
@@ -466,14 +474,6 @@ impl Accelerated for Published {
         let flow =
             why::packet_of(&ports, question).and_then(|asked| self.tracked.why(asked, &ports));
         Ok(Why { flow, ..answer })
-    }
-}
-
-/// A line of the log; one that is indented belongs to the line before.
-fn named(line: &str) -> String {
-    match line.starts_with(' ') {
-        true => format!("{line}\n"),
-        false => format!("manylane: {line}\n"),
     }
 }
 

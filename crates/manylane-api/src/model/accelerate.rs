@@ -43,6 +43,7 @@ use utoipa::ToSchema;
 use super::{ApiError, RouteStatus, Setting};
 
 pub use super::export::{CollectorStatus, ExportStatus, NatLogStatus};
+pub use super::interface::InterfaceCounters;
 pub use super::sflow::{SflowPort, SflowStatus};
 pub use super::tracked::{
     FLOWS_PAGE_MAX, FlowObstacle, LaneCount, LaneStatus, TrackedDirection, TrackedFlow,
@@ -207,6 +208,9 @@ pub struct AcceleratedPort {
     pub device_dropped: u64,
     /// Packets, manylane's or the kernel's, that its queueing discipline dropped while it was accelerated.
     pub queue_dropped: u64,
+    /// The interface's counters, as SNMP has them; none while the interface does not exist.
+    #[serde(default)]
+    pub interface: Option<InterfaceCounters>,
 }
 
 /// Why something is left to the kernel.

@@ -7,6 +7,7 @@ mod capture;
 mod export;
 mod extent;
 mod forwarder;
+mod interface;
 mod sflow;
 mod source;
 mod trace;

@@ -42,6 +42,13 @@ impl Accelerated for Sample {
             tiers: BTreeMap::from([("driver".into(), 400_000), ("ingress".into(), 600_000)]),
             forwarded_bytes: 64_000_000,
             passed: BTreeMap::from([("local".into(), 100), ("not_ip".into(), 7)]),
+            interface: Some(InterfaceCounters {
+                in_octets: 64_010_000,
+                in_unicast: 1_000_107,
+                in_added: 400_000,
+                in_discards: 2,
+                ..InterfaceCounters::default()
+            }),
             ..AcceleratedPort::default()
         };
         let wan = AcceleratedPort {

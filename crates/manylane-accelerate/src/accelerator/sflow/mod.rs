@@ -10,7 +10,7 @@
 //! |---------------|----------------------------------------------------------------------------------|
 //! | `thread.rs`   | the exporter's thread: takes notes, asks, sends                                   |
 //! | `sample.rs`   | a note and its route become a sample, or a discarded packet                        |
-//! | `counters.rs` | counter samples: the kernel's counters, and what a driver's counters lack             |
+//! | `counters.rs` | counter samples: the counters that the API shows, and the link's state              |
 //!
 //! The thread waits for the mirror's thread, for a second at most; no other thread waits for the exporter. What programs
 //! note meanwhile stays in their ring, and beyond its room is counted as lost.

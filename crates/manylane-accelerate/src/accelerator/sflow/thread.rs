@@ -14,8 +14,7 @@ use manylane_io::joined::Joined;
 use manylane_io::netlink::Netlink;
 use manylane_io::poll::poll;
 
-use super::counters::{InFront, Lacking};
-use super::{SflowState, lock, sample};
+use super::{SflowState, counters, lock, sample};
 use crate::accelerator::published::{PortView, Published};
 use crate::mirror::{Way, WayQuestion};
 use crate::programs::{SflowNote, SflowNotes, Ticks};
@@ -34,7 +33,6 @@ struct Exporting {
     collectors: Vec<Collector>,
     datagrams: Datagrams,
     netlink: Netlink,
-    lacking: Lacking,
     started: Instant,
     next_poll: Instant,
     /// The present second, and discarded packets in it.
@@ -69,7 +67,6 @@ impl Exporter {
             collectors,
             datagrams: Datagrams::new(agent),
             netlink,
-            lacking: Lacking::default(),
             started: now,
             next_poll: now,
             second: now,
@@ -204,8 +201,8 @@ impl Exporting {
         for (port, counts) in ports.iter().zip(front) {
             let of_port = kernel.iter().find(|link| Some(link.index) == port.index);
             let Some(of_port) = of_port else { continue };
-            let front = InFront::of(&counts.driver, counts.workers.sent());
-            let sample = self.lacking.sample(port, front, of_port);
+            let shown = self.published.interface(&counts, of_port);
+            let sample = counters::sample(port, of_port.index, &shown);
             let full = self.datagrams.add_counters(&sample, uptime);
             self.send(full);
         }

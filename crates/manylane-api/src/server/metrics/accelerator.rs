@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Column, Labels, Page, export, labels, lane, parts, seconds, single};
+use super::{Column, Labels, Page, export, interface, labels, lane, parts, seconds, single};
 use crate::accelerate::{Accelerated, AcceleratedPort, MirrorStatus, RouteCounts, WaitStatus};
 
 /// Writes all of it.
@@ -11,7 +11,9 @@ pub(in crate::server) fn write(
     page: &mut Page<'_>,
 ) -> fmt::Result {
     daemon(source, page)?;
-    ports(&source.ports(), page)?;
+    let all = source.ports();
+    ports(&all, page)?;
+    interface::write(&all, page)?;
     ledger(source, page)?;
     lane::write(source.lane().ok(), page)?;
     export::write(&source.export(), page)?;

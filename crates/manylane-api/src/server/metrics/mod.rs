@@ -9,6 +9,7 @@ mod accelerator;
 mod export;
 mod format;
 mod forwarder;
+mod interface;
 mod lane;
 mod sflow;
 #[cfg(test)]

@@ -174,6 +174,8 @@ fn the_accelerators_metrics_add_up_with_its_ledger() {
     let tiers = sum("port_forwarded_by_tier_packets_total");
     assert_eq!(tiers, sum("port_forwarded_packets_total"));
     assert_eq!(sum("port_sent_packets_total"), ledger.sent as f64);
+    assert_eq!(exposed.sum("manylane_interface_in_unicast_packets_total"), 1_000_107.0);
+    assert_eq!(exposed.samples.keys().filter(|name| name.contains("interface_in_")).count(), 6);
     assert_eq!(exposed.sum("manylane_mirror_routes"), 900_000.0);
     assert_eq!(exposed.sum("manylane_mirror_answers"), 1.0);
 }

@@ -1,0 +1,59 @@
+//! A connection of UDP, whose packets arrive before others are sent: none is lost for want of room.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use manylane_lab::Topology;
+
+/// Bytes of a payload.
+pub const PAYLOAD: usize = 100;
+/// Bytes of its packet, in IPv4 and IPv6.
+pub const PACKETS: [u64; 2] = [20 + 8 + PAYLOAD as u64, 40 + 8 + PAYLOAD as u64];
+/// The port of the server's end.
+pub const SERVER_PORT: u16 = 9000;
+
+pub struct Talk {
+    client: UdpSocket,
+    server: UdpSocket,
+}
+
+impl Talk {
+    pub fn open(topology: &Topology, [client, server]: [IpAddr; 2]) -> Talk {
+        let at = |host: &str, address: IpAddr, port: u16| {
+            let end = SocketAddr::new(address, port);
+            topology.host(host).run(move || UdpSocket::bind(end)).expect("the address is there")
+        };
+        let (client, server) = (at("client", client, 4000), at("server", server, SERVER_PORT));
+        client.connect(server.local_addr().expect("it is bound")).expect("a route leads there");
+        Talk { client, server }
+    }
+
+    /// Datagrams of the client that arrive.
+    pub fn tell(&self, count: u64) {
+        let mut bytes = [0; PAYLOAD];
+        let mut left = count;
+        while left > 0 {
+            let some = left.min(AT_ONCE);
+            for _ in 0..some {
+                self.client.send(&bytes).expect("it is sent");
+            }
+            for _ in 0..some {
+                self.server.recv(&mut bytes).expect("it arrives");
+            }
+            left -= some;
+        }
+    }
+
+    /// Datagrams, each with an answer.
+    pub fn ask(&self, count: u64) {
+        let mut bytes = [0; PAYLOAD];
+        for _ in 0..count {
+            self.client.send(&bytes).expect("it is sent");
+            let (_, from) = self.server.recv_from(&mut bytes).expect("it arrives");
+            self.server.send_to(&bytes, from).expect("it is sent");
+            self.client.recv(&mut bytes).expect("it arrives");
+        }
+    }
+}
+
+/// Fewer than a veth keeps for its other end.
+const AT_ONCE: u64 = 32;
