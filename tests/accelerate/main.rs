@@ -20,6 +20,7 @@ mod flows;
 mod frr;
 mod gate_doctor;
 mod gate_stateful;
+mod goflow2;
 mod hosts;
 mod keepalives;
 mod lease;
