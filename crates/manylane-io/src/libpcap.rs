@@ -53,11 +53,20 @@ pub enum PcapError {
 ///
 /// The empty expression matches every packet.
 pub fn compile(expression: &str, snap: u32) -> Result<Vec<Instruction>, PcapError> {
+    compile_for(DLT_EN10MB, expression, snap)
+}
+
+/// As [`compile`], for packets that begin with an IPv4 or IPv6 header. An expression about Ethernet is wrong there.
+pub fn compile_for_ip(expression: &str, snap: u32) -> Result<Vec<Instruction>, PcapError> {
+    compile_for(DLT_RAW, expression, snap)
+}
+
+fn compile_for(link: c_int, expression: &str, snap: u32) -> Result<Vec<Instruction>, PcapError> {
     let wrong = |message: String| PcapError::Expression { expression: expression.into(), message };
     let text = CString::new(expression).map_err(|_| wrong("it has a NUL in it".into()))?;
     let libpcap = Libpcap::lock()?;
     let libpcap = libpcap.get();
-    let handle = Handle::open(libpcap, snap)?;
+    let handle = Handle::open(libpcap, link, snap)?;
     let mut program =
         Program { libpcap, raw: RawProgram { len: 0, instructions: ptr::null_mut() } };
     // SAFETY: the conditions of pcap_compile(3PCAP):
@@ -194,10 +203,10 @@ struct Handle<'l> {
 }
 
 impl<'l> Handle<'l> {
-    fn open(libpcap: &'l Libpcap, snap: u32) -> Result<Handle<'l>, PcapError> {
+    fn open(libpcap: &'l Libpcap, link: c_int, snap: u32) -> Result<Handle<'l>, PcapError> {
         let snap = snap.clamp(1, SNAP_MAX) as c_int;
         // SAFETY: the function takes two numbers and returns a handle or null (pcap_open_dead(3PCAP)).
-        let pcap = NonNull::new(unsafe { (libpcap.open_dead)(DLT_EN10MB, snap) });
+        let pcap = NonNull::new(unsafe { (libpcap.open_dead)(link, snap) });
         Ok(Handle { libpcap, pcap: pcap.ok_or(PcapError::OutOfMemory)? })
     }
 
@@ -258,6 +267,7 @@ struct RawInstruction {
 }
 
 const DLT_EN10MB: c_int = 1;
+const DLT_RAW: c_int = 12;
 /// `PCAP_NETMASK_UNKNOWN`: `ip broadcast` is refused.
 const NETMASK_UNKNOWN: c_uint = 0xffff_ffff;
 /// `st`: stores A, which is 0 at first, to a word of scratch memory.
@@ -267,7 +277,7 @@ const CELLS: u32 = 16;
 
 #[cfg(test)]
 mod tests {
-    use super::{PcapError, SNAP_MAX, compile, interpret};
+    use super::{PcapError, SNAP_MAX, compile, compile_for_ip, interpret};
 
     #[test]
     fn an_expression_becomes_a_program() {
@@ -279,6 +289,18 @@ mod tests {
         assert_eq!(compiled("", 96), Some(vec![(0x06, 0, 0, 96)]));
         assert_eq!(compiled("", 0), Some(vec![(0x06, 0, 0, 1)]));
         assert_eq!(compiled("", u32::MAX), Some(vec![(0x06, 0, 0, SNAP_MAX)]));
+    }
+
+    #[test]
+    fn a_program_for_ip_begins_with_the_version() {
+        if compiled("", 96).is_none() {
+            return;
+        }
+        let program = compile_for_ip("ip6", 96).expect("it is right");
+        let version = [(0x30, 0, 0, 0), (0x54, 0, 0, 0xf0), (0x15, 0, 1, 0x60)];
+        assert_eq!(program[..3], version);
+        let error = compile_for_ip("ether src 02:00:00:00:00:01", 96).expect_err("it has none");
+        assert!(matches!(error, PcapError::Expression { .. }), "{error:?}");
     }
 
     #[test]

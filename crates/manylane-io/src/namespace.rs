@@ -35,6 +35,13 @@ impl Namespace {
             .map_err(|source| NamespaceError { step: "open", source })
     }
 
+    /// The namespace of another process, by its id.
+    pub fn of_process(id: u32) -> Result<Namespace, NamespaceError> {
+        File::open(format!("/proc/{id}/ns/net"))
+            .map(|file| Namespace(file.into()))
+            .map_err(|source| NamespaceError { step: "open", source })
+    }
+
     /// Moves the calling thread into this namespace.
     pub fn enter(&self) -> Result<(), NamespaceError> {
         // SAFETY: setns(2) takes no pointer; for CLONE_NEWNET it concerns the calling thread only.

@@ -10,6 +10,7 @@ mod flow_table;
 mod notices;
 pub mod ruleset;
 pub mod set;
+pub mod trace;
 mod tracking;
 
 use std::fmt;
@@ -20,6 +21,7 @@ use super::socket::{Refusal, Socket};
 
 pub use flow_table::{FlowTable, flow_tables};
 pub use notices::{Announced, RuleNotices, SetName, notices};
+use trace::is_of_a_trace;
 use tracking::{tracking_rule, undecided};
 
 /// The packets that a table sees.
@@ -224,11 +226,14 @@ fn look<T: Default>(
 
 fn read(socket: &mut Socket) -> Result<Vec<Chain>, Refusal> {
     let all = |message| Plain::list(NFNL_SUBSYS_NFTABLES << 8 | message, &NFGENMSG_OF_ALL);
-    let tables = all(NFT_MSG_GETTABLE).collect(socket, table)?;
+    let mut tables = all(NFT_MSG_GETTABLE).collect(socket, table)?;
     if tables.is_empty() {
         return Ok(Vec::new());
     }
     let mut chains = all(NFT_MSG_GETCHAIN).collect(socket, chain)?;
+    for table in tables.extract_if(.., |table| is_of_a_trace(table)) {
+        chains.retain(|chain| chain.family != table.family || chain.table != table.name);
+    }
     for chain in &mut chains {
         let is_its = |table: &&Table| table.family == chain.family && table.name == chain.table;
         if let Some(table) = tables.iter().find(is_its) {

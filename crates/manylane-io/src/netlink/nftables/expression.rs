@@ -302,7 +302,7 @@ pub(super) fn value(data: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-fn verdict(bytes: &[u8]) -> Option<Verdict> {
+pub(super) fn verdict(bytes: &[u8]) -> Option<Verdict> {
     let chain = || attribute(bytes, 2).map(text);
     Some(match attribute(bytes, 1).and_then(big_u32)? as i32 {
         0 => Verdict::Drop,

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::{NFNL_SUBSYS_NFTABLES, TableFamily, open};
+use super::trace::is_of_a_trace;
+use super::{NFNL_SUBSYS_NFTABLES, NFTA_TABLE_NAME, TableFamily, open, table};
 use crate::netlink::plain::{attribute, text};
 use crate::netlink::{NetlinkError, Notices};
 
@@ -31,12 +32,18 @@ pub struct Announced {
 
 /// A subscription to the changes in a network namespace, from the opening on.
 #[derive(Debug)]
-pub struct RuleNotices(Notices);
+pub struct RuleNotices {
+    notices: Notices,
+    traces: Traces,
+}
+
+/// The tables of traces, which do nothing to packets: they are no change of rules.
+type Traces = BTreeSet<(TableFamily, String)>;
 
 /// Subscribes to changes in the calling thread's network namespace. `None` where the kernel has no netfilter.
 pub fn notices() -> Result<Option<RuleNotices>, NetlinkError> {
     match Notices::open(libc::NETLINK_NETFILTER, NFNLGRP_NFTABLES, |_| true) {
-        Ok(notices) => Ok(Some(RuleNotices(notices))),
+        Ok(notices) => Ok(Some(RuleNotices { notices, traces: Traces::new() })),
         Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => Ok(None),
         Err(source) => Err(NetlinkError::refused("watch nftables".into(), source.into())),
     }
@@ -46,7 +53,8 @@ impl RuleNotices {
     /// Reads all pending announcements without waiting.
     pub fn drain(&mut self) -> io::Result<Announced> {
         let mut announced = Announced::default();
-        let lost = self.0.read(|kind, payload| announced.hear(kind, payload))?;
+        let RuleNotices { notices, traces } = self;
+        let lost = notices.read(|kind, payload| announced.hear(traces, kind, payload))?;
         announced.rules |= lost;
         Ok(announced)
     }
@@ -54,13 +62,13 @@ impl RuleNotices {
 
 impl AsFd for RuleNotices {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.notices.as_fd()
     }
 }
 
 impl Announced {
-    fn hear(&mut self, kind: u16, payload: &[u8]) {
-        if kind >> 8 != NFNL_SUBSYS_NFTABLES {
+    fn hear(&mut self, traces: &mut Traces, kind: u16, payload: &[u8]) {
+        if kind >> 8 != NFNL_SUBSYS_NFTABLES || is_about_a_trace(traces, kind & 0xff, payload) {
             return;
         }
         match kind & 0xff {
@@ -84,6 +92,25 @@ impl Announced {
     }
 }
 
+/// Whether a message is about the table of a trace. Only its first message says whose the table is.
+fn is_about_a_trace(traces: &mut Traces, message: u16, payload: &[u8]) -> bool {
+    let Some((family, bytes)) = open(payload) else { return false };
+    // NFTA_TABLE_NAME, NFTA_CHAIN_TABLE, NFTA_RULE_TABLE and so on have one number.
+    let Some(name) = attribute(bytes, NFTA_TABLE_NAME).map(text) else { return false };
+    let name = (family, name);
+    match message {
+        NFT_MSG_NEWTABLE if !table(payload).is_some_and(|table| is_of_a_trace(&table)) => {
+            traces.remove(&name);
+            false
+        }
+        NFT_MSG_NEWTABLE => {
+            traces.contains(&name) || traces.len() < SETS_MAX && traces.insert(name)
+        }
+        NFT_MSG_DELTABLE | NFT_MSG_DESTROYTABLE => traces.remove(&name),
+        _ => traces.contains(&name),
+    }
+}
+
 fn set_name(payload: &[u8]) -> Option<SetName> {
     let (family, bytes) = open(payload)?;
     Some(SetName {
@@ -96,6 +123,7 @@ fn set_name(payload: &[u8]) -> Option<SetName> {
 const NFNLGRP_NFTABLES: libc::c_int = 7;
 // linux/netfilter/nf_tables.h. Tables, chains, rules and sets have the numbers 0 to 11.
 const NFT_MSG_NEWTABLE: u16 = 0;
+const NFT_MSG_DELTABLE: u16 = 2;
 const NFT_MSG_DELSET: u16 = 11;
 const NFT_MSG_NEWSETELEM: u16 = 12;
 const NFT_MSG_DELSETELEM: u16 = 14;
@@ -108,17 +136,19 @@ const NFT_MSG_DESTROYSETELEM: u16 = 30;
 const NFT_MSG_DESTROYFLOWTABLE: u16 = 32;
 const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
 const NFTA_SET_ELEM_LIST_SET: u16 = 2;
-/// Sets that are told apart between two looks.
+/// Sets that are told apart between two looks, and tables of traces.
 const SETS_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::nftables::NFTA_TABLE_OWNER;
     use crate::netlink::plain::tests::put;
 
     fn heard(messages: &[(u16, &[u8])]) -> Announced {
         let mut announced = Announced::default();
-        messages.iter().for_each(|(kind, payload)| announced.hear(*kind, payload));
+        let mut traces = Traces::new();
+        messages.iter().for_each(|(kind, payload)| announced.hear(&mut traces, *kind, payload));
         announced
     }
 
@@ -158,11 +188,30 @@ mod tests {
         let mut announced = Announced::default();
         let kind = NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWSETELEM;
         let mut hear = |number: usize| {
-            announced.hear(kind, &elements(&format!("set{number}")));
+            announced.hear(&mut Traces::new(), kind, &elements(&format!("set{number}")));
             announced.rules
         };
         assert!((0..SETS_MAX).all(|number| !hear(number)));
         assert!(!hear(0), "that one is known");
         assert!(hear(SETS_MAX));
+    }
+
+    #[test]
+    fn the_table_of_a_trace_is_no_change_and_one_of_that_name_is() {
+        let kind = |message: u16| NFNL_SUBSYS_NFTABLES << 8 | message;
+        let name = put(NFTA_TABLE_NAME, b"manylane_trace_7\0");
+        let of = |family: u8, parts: &[u8]| [&[family, 0, 0, 0], parts].concat();
+        let owned = of(1, &[name.clone(), put(NFTA_TABLE_OWNER, &7u32.to_be_bytes())].concat());
+        let (plain, other) = (of(1, &name), of(2, &name));
+        let made = [(kind(0), &owned[..]), (kind(3), &plain), (kind(6), &plain)];
+        let removed = [(kind(8), &plain[..]), (kind(5), &plain), (kind(26), &plain)];
+        assert_eq!(heard(&[made, removed].concat()), Announced::default());
+        // Of another family, of a table that is gone, and of a table without an owner.
+        assert!(heard(&[&made[..], &[(kind(6), &other)]].concat()).rules);
+        assert!(heard(&[&made[..], &removed, &[(kind(6), &plain)]].concat()).rules);
+        assert!(heard(&[&made[..], &[(kind(0), &plain)]].concat()).rules);
+        assert!(heard(&[(kind(3), &plain)]).rules);
+        let again = [(kind(0), &plain[..]), (kind(6), &plain)];
+        assert!(heard(&[&made[..], &again].concat()).rules);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::expression::{Expression, expression};
 use super::set::{Described, Set, described, fill};
+use super::trace::is_of_a_trace;
 use super::{
     Base, NFGENMSG_OF_ALL, NFNL_SUBSYS_NFTABLES, NFT_MSG_GETCHAIN, NFT_MSG_GETRULE,
     NFT_MSG_GETTABLE, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE, TableFamily, chain,
@@ -95,6 +96,7 @@ fn read(socket: &mut Socket) -> Result<Vec<RuleTable>, Refusal> {
     let mut tables: Vec<_> = all(NFT_MSG_GETTABLE)
         .collect(socket, table)?
         .into_iter()
+        .filter(|table| !is_of_a_trace(table))
         .map(|table| RuleTable {
             family: table.family,
             name: table.name,
