@@ -63,7 +63,7 @@ use std::sync::Arc;
 use manylane_io::iptables;
 use manylane_io::netlink::NetlinkError;
 use manylane_io::netlink::kernel::Family;
-use manylane_io::netlink::nftables::ruleset::{Ruleset, ruleset};
+use manylane_io::netlink::nftables::ruleset::{RuleTable, Ruleset, ruleset};
 use manylane_io::netlink::nftables::{Hook, TableFamily};
 
 pub use class::Class;
@@ -130,6 +130,22 @@ impl Firewall {
     pub fn may(&self, packet: &Packet, options: Options) -> Answer {
         let class = self.class(&packet.class(), options);
         packet.flow.as_ref().map_or_else(|| class.answer(), |flow| class.may(flow))
+    }
+
+    /// A rule of nftables by its handle: its number in its chain, from 1, and its text.
+    pub fn rule(
+        &self,
+        family: TableFamily,
+        table: &str,
+        chain: &str,
+        handle: u64,
+    ) -> Option<(usize, String)> {
+        let is_it =
+            |read: &&RuleTable| !read.is_legacy && read.family == family && read.name == table;
+        let table = self.rules.tables.iter().map(|table| &table.read).find(is_it)?;
+        let chain = table.chains.iter().find(|one| one.name == chain)?;
+        let place = chain.rules.iter().position(|rule| rule.handle == handle)?;
+        Some((place + 1, text::rule(&chain.rules[place], table)))
     }
 
     /// The base chains that the packets pass: table and chain.

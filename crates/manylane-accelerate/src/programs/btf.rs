@@ -1,6 +1,8 @@
 //! Where the running kernel's structures have their members, by its own type information
 //! (Documentation/bpf/btf.rst).
 
+use std::collections::BTreeMap;
+
 use manylane_io::bpf::elf::{text_at, u32_at};
 
 /// The kernel's types.
@@ -25,9 +27,9 @@ impl<'b> Types<'b> {
             places.push(at);
             at += HEADER
                 + match facts >> 24 & 0x1f {
-                    1 | 14 | 17 => 4,      // Integer, variable, tag of a declaration.
-                    3 => 12,               // Array.
-                    6 | 13 => 8 * members, // Enumeration, function's arguments.
+                    1 | 14 | 17 => 4,         // Integer, variable, tag of a declaration.
+                    3 => 12,                  // Array.
+                    ENUM | 13 => 8 * members, // And a function's arguments.
                     STRUCT | UNION => MEMBER * members,
                     15 | 19 => 12 * members, // Section, enumeration of 64 bits.
                     _ => 0,
@@ -49,6 +51,20 @@ impl<'b> Types<'b> {
             (bits, id) = (bits + at, member);
         }
         bits.is_multiple_of(8).then_some(bits / 8)
+    }
+
+    /// The numbers of an enumeration, with their names.
+    pub fn enumeration(&self, name: &str) -> Option<BTreeMap<u32, String>> {
+        let is_it =
+            |id: &u32| self.kind(*id) == Some(ENUM) && self.named(*id) == Some(name.as_bytes());
+        let place = self.places[(1..self.places.len() as u32).find(is_it)? as usize];
+        let count = (u32_at(self.types, place + 4)? & 0xffff) as usize;
+        let number = |number: usize| {
+            let at = place + HEADER + 8 * number;
+            let name = text_at(self.names, u32_at(self.types, at)?)?;
+            Some((u32_at(self.types, at + 4)?, String::from_utf8_lossy(name).into_owned()))
+        };
+        (0..count).map(number).collect()
     }
 
     /// Where, in bits, a structure or one without a name in it has a member, and the member's type.
@@ -102,6 +118,7 @@ const HEADER: usize = 12;
 const MEMBER: usize = 12;
 const STRUCT: u32 = 4;
 const UNION: u32 = 5;
+const ENUM: u32 = 6;
 /// Of structures in structures without a name, and of names for names.
 const DEPTH: u32 = 16;
 
@@ -109,11 +126,12 @@ const DEPTH: u32 = 16;
 mod tests {
     use super::*;
 
-    /// `struct a { int x; struct { b_t y; }; }`, `typedef struct b b_t`, `struct b { int m, n; }`.
+    /// `struct a { int x; struct { b_t y; }; }`, `typedef struct b b_t`, `struct b { int m, n; }`,
+    /// `enum e { m = 2, n = 70000 }`.
     #[test]
     fn members_are_found_behind_names_and_in_structures_without_one() {
-        let names = b"\0a\0x\0y\0b\0b_t\0m\0n\0int\0";
-        let [a, x, y, b, b_t, m, n, int] = [1, 3, 5, 7, 9, 13, 15, 17];
+        let names = b"\0a\0x\0y\0b\0b_t\0m\0n\0int\0e\0";
+        let [a, x, y, b, b_t, m, n, int, e] = [1, 3, 5, 7, 9, 13, 15, 17, 21];
         let structure = |name: u32, members: u32| [name, STRUCT << 24 | members, 12];
         let mut types = vec![int, 1 << 24, 4, 32]; // 1
         types.extend(structure(a, 2)); // 2
@@ -123,6 +141,7 @@ mod tests {
         types.extend([b_t, 8 << 24, 5]); // 4
         types.extend(structure(b, 2)); // 5
         types.extend([m, 1, 0, n, 1, 32]);
+        types.extend([e, ENUM << 24 | 2, 4, m, 2, n, 70_000]); // 6
         let len = types.len() as u32 * 4;
         let header = [0x0001_eb9f, 24, 0, len, len, names.len() as u32];
         let words = header.iter().chain(&types).flat_map(|word| word.to_le_bytes());
@@ -135,9 +154,12 @@ mod tests {
             assert_eq!(types.offset(name, &path), None);
         }
         assert_eq!(types.offset("a", &["x", "y"]), None, "an integer has no members");
+        let numbers = BTreeMap::from([(2, "m".to_owned()), (70_000, "n".to_owned())]);
+        assert_eq!(types.enumeration("e"), Some(numbers));
+        assert_eq!(types.enumeration("a"), None, "a structure is none");
         for len in 0..btf.len() {
             let cut = Types::read(&btf[..len]);
-            let _ = cut.map(|types| types.offset("a", &["y", "n"]));
+            let _ = cut.map(|types| (types.offset("a", &["y", "n"]), types.enumeration("e")));
         }
     }
 }

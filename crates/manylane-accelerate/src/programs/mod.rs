@@ -27,7 +27,9 @@
 //! | `workers.h`, `rows.h` | what goes up to workers, and what is counted; `workers.rs` |
 //! | `sample.h`          | some packets' headers, to list the flows; `samples.rs`             |
 //! | `sflow.h`           | packets for sFlow; `sflow.rs`                                      |
-//! | `flush.bpf.c`       | flush_program of devices that refuse frames; `flush.rs`, `btf.rs`          |
+//! | `flush.bpf.c`       | flush_program of devices that refuse frames; `flush.rs`            |
+//! | `drops.bpf.c`       | packets that the kernel drops, while a trace runs; `drops.rs`      |
+//! | `tracepoint.rs`, `btf.rs` | where these two are attached, and what the kernel's structures are like |
 //! | `observe.h`         | where the programs that forward call those of captures             |
 //! | `capture.bpf.c`     | copies of packets, while a capture is open; `capture/`             |
 //! | `trial.bpf.c`       | the program for tcx, for test runs that name the frame's tag       |
@@ -51,6 +53,7 @@ mod candidates;
 mod capture;
 mod counters;
 mod driver;
+mod drops;
 mod flush;
 mod grace;
 mod memory;
@@ -59,6 +62,7 @@ mod object_tests;
 mod samples;
 mod sflow;
 mod ticks;
+mod tracepoint;
 mod trial;
 mod workers;
 
@@ -82,6 +86,7 @@ pub use driver::{
     DRIVER_EGRESS, DRIVER_EGRESS_PIECES, DRIVER_INGRESS, DRIVER_NAME, Driver, DriverCounters,
     DriverRow, Failure, PASS, REDIRECTED, WORKER_FRAME,
 };
+pub use drops::{KernelDrop, KernelDrops};
 pub use grace::Grace;
 use memory::Created;
 pub use memory::{Sizes, Tables};
