@@ -16,7 +16,7 @@ use manylane_lab::tools::mortal;
 use manylane_lab::{CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6, Topology, ping, until};
 use nix::sys::signal::Signal;
 
-const MANYLANE: &str = env!("CARGO_BIN_EXE_manylane");
+pub(super) const MANYLANE: &str = env!("CARGO_BIN_EXE_manylane");
 /// The name of the programs of captures.
 const NAME: &str = "manylane_capt";
 
@@ -93,12 +93,12 @@ impl Drop for Capture {
 static NUMBER: Mutex<u32> = Mutex::new(0);
 
 /// One at a time: the programs of captures are counted on the whole machine.
-fn alone() -> MutexGuard<'static, ()> {
+pub(super) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn start(topology: &Topology, tier: &str) -> Accelerated {
+pub(super) fn start(topology: &Topology, tier: &str) -> Accelerated {
     let host = topology.host("r1");
     let accelerated = Accelerated::start_with(host, MANYLANE, &["lan", "wan"], &["--tier", tier]);
     for name in ["lan", "wan"] {
@@ -126,7 +126,7 @@ fn programs() -> usize {
     programs_named(NAME).expect("root may ask")
 }
 
-fn none_is_left() {
+pub(super) fn none_is_left() {
     until("no program of a capture is left", || match programs() {
         0 => Ok(()),
         some => Err(some),

@@ -37,6 +37,7 @@ mod stateful_rules;
 mod stateful_traffic;
 mod table;
 mod talk;
+mod trace;
 mod transit;
 mod workers;
 mod wrong_daemon;

@@ -11,8 +11,7 @@ fn each_command_of_the_other_daemon_says_what_to_do_instead() {
     let Some(topology) = plain_hosts(IN_A_ROW) else { return };
     let accelerated = Accelerated::start(topology.host("r1"), MANYLANE, &["lan", "wan"]);
     for (words, instead) in [
-        (&["trace"][..], "`manylane show why SOURCE DESTINATION -i IF`"),
-        (&["show", "workers"], "`manylane show ports`"),
+        (&["show", "workers"][..], "`manylane show ports`"),
         (&["show", "sockets"], "`manylane capture`"),
         (&["config", "show"], "`manylane show config`"),
         (&["config", "save"], "`manylane show config`"),

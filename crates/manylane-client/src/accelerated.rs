@@ -9,7 +9,10 @@ use manylane_io::poll::poll;
 use manylane_net::filter::Program;
 use manylane_sync::words::Words;
 
-use super::{Connection, Copied, CpuRings, Points, RemoteError, Statistics};
+use super::{
+    Connection, Copied, CpuRings, Kind, Options, Points, RemoteError, RemoteSocket, Statistics,
+    protocol,
+};
 use crate::message::{Answer, Request, Wanted, names_of, tuples_of};
 
 /// What is to be captured.
@@ -67,6 +70,18 @@ impl AcceleratedCapture {
             unwanted: 0,
             tagged: Vec::new(),
         })
+    }
+
+    /// Whether the daemon at `path` has such captures: whether it is `manylane accelerate`.
+    pub fn is_at(path: &Path) -> bool {
+        let options = Options { protocol: protocol::NONE, ..Options::default() };
+        let opened = RemoteSocket::open(path, &options);
+        matches!(opened, Err(RemoteError::Refused(refusal)) if refusal.kind == Kind::Accelerates)
+    }
+
+    /// The id of the process that is the daemon at `path`.
+    pub fn process(path: &Path) -> Result<u32, RemoteError> {
+        Connection::connect(path)?.process()
     }
 
     /// Names and numbers of the ports of the daemon at `path`.

@@ -9,7 +9,7 @@ use manylane_io::libpcap;
 use manylane_net::filter::Program;
 use manylane_sync::hook::Generation;
 use rustix::io::{Errno, retry_on_intr};
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg,
@@ -68,6 +68,14 @@ impl Connection {
             reason: None,
             answer: vec![0; ANSWER_MAX],
         })
+    }
+
+    /// The id of the process that listens (`SO_PEERCRED` in unix(7)).
+    pub(super) fn process(&self) -> Result<u32, RemoteError> {
+        let peer = socket_peercred(&self.fd);
+        let peer = peer
+            .map_err(|source| RemoteError::System { step: "getsockopt", source: source.into() })?;
+        Ok(peer.pid.as_raw_nonzero().get() as u32)
     }
 
     /// Opens a socket; with it the descriptors of its ring and of what wakes its reader.

@@ -5,7 +5,7 @@
 //! | [`cli`]      | the command line: options, and which room does what it says          | all below                        |
 //! | [`demo`]     | `manylane demo`: a router before and after, in namespaces or memory  | `tables`, `terminal`             |
 //! | [`top`]      | `manylane top`                                                       | `terminal`                       |
-//! | [`trace`]    | `manylane trace`                                                     | `terminal`                       |
+//! | [`trace`]    | `manylane trace`                                                     | `capture`, `terminal`            |
 //! | [`capture`]  | `manylane capture`, its files, Wireshark's extcap                    | nothing                          |
 //! | `tables`     | the API's answers as tables                                          | `terminal`                       |
 //! | `terminal`   | results, complaints, columns                                         | nothing                          |

@@ -1,4 +1,21 @@
-//! `manylane trace`: has a daemon follow packets, and prints each packet when its last stage has ended.
+//! `manylane trace`: follows packets of a daemon, and prints each packet when its last stage has ended.
+//!
+//! `manylane run` follows packets itself, and this file prints what it says. With `manylane accelerate`
+//! `accelerated.rs` joins what programs copy with what the kernel reports.
+//!
+//! | File             | Holds                                                                        |
+//! |------------------|------------------------------------------------------------------------------|
+//! | `accelerated.rs` | a trace of `manylane accelerate`, from its first word to its last             |
+//! | `kernel.rs`      | what the kernel reports, in the daemon's network namespace                    |
+//! | `headers.rs`     | what tells a packet from all others                                           |
+//! | `follow.rs`      | packets, joined from all that is seen of them                                 |
+//! | `page.rs`        | a packet as people and programs read it                                       |
+
+mod accelerated;
+mod follow;
+mod headers;
+mod kernel;
+mod page;
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -52,6 +69,7 @@ pub fn run(options: &TraceOptions) -> ExitCode {
             return USAGE.into();
         }
     };
+    let follow = if accelerated::is_at(options) { accelerated::follow } else { follow };
     match follow(options, filter, &mut io::stdout().lock(), &mut io::stderr()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
@@ -68,6 +86,9 @@ enum Failure {
     Asking(manylane_api::ClientError),
     Answer(serde_json::Error),
     Request(serde_json::Error),
+    Remote(manylane_client::RemoteError),
+    NoPort { name: String, ports: String },
+    Program(manylane_net::filter::FilterError),
     Signals(io::Error),
     Output(io::Error),
 }
@@ -76,6 +97,13 @@ impl Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Failure::Asking(error) => write!(f, "{error}"),
+            Failure::Remote(error) => write!(f, "{error}"),
+            Failure::NoPort { name, ports } => {
+                write!(f, "port `{name}` does not exist; existing ports: {ports}")
+            }
+            Failure::Program(error) => {
+                write!(f, "the filter is not one: {error}; please report it")
+            }
             Failure::Answer(error) => write!(
                 f,
                 "the daemon's answer is not as one of this version has it: {error}; compare \
@@ -260,9 +288,21 @@ mod tests {
     fn why_it_is_over_is_told() {
         let said = || io::Error::from_raw_os_error(5);
         let wrong = || serde_json::from_str::<u8>("{").unwrap_err();
+        let no_filter = manylane_net::filter::Program::new(Vec::new()).unwrap_err();
         let nobody = ClientError::NoDaemon { socket: "/run/s".into() };
         messages!(Failure {
             Asking: [(Asking(nobody), ["/run/s"], "start one with")],
+            Remote: [(
+                Remote(manylane_client::RemoteError::NoDaemon { path: "/run/s".into() }),
+                ["/run/s"],
+                "start"
+            )],
+            NoPort: [(
+                NoPort { name: "dmz".into(), ports: "lan, wan".into() },
+                ["dmz"],
+                "existing ports: lan, wan"
+            )],
+            Program: [(Program(no_filter), ["filter"], "please report it")],
             Answer: [(Answer(wrong()), ["line 1"], "compare `manylane --version`")],
             Request: [(Request(wrong()), ["line 1"], "please report it")],
             Signals: [(Signals(said()), ["signals", "Input/output error"], "raise `ulimit -n`")],

@@ -33,8 +33,9 @@ pub(super) fn at_accelerator(path: &str) -> Option<Refusal> {
             "capture with `manylane capture`, which needs no packet socket",
         ),
         ("trace", None) => (
-            "it does not trace packets",
-            "`manylane show why SOURCE DESTINATION -i IF` has the verdict on a packet",
+            "it traces packets by the socket for captures",
+            "run `manylane trace` as root or in the group `manylane-capture`; `manylane show why SOURCE DESTINATION -i IF` has the \
+             verdict without a packet",
         ),
         ("config", None | Some("diff" | "apply" | "confirm" | "rollback")) => (
             "it has no configuration file",

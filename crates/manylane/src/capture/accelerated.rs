@@ -97,7 +97,7 @@ fn captured<'c>(
 }
 
 /// When the monotonic clock began, in nanoseconds since 1970, as the clocks stand.
-fn since_1970() -> Duration {
+pub(crate) fn since_1970() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
     let monotonic = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -70,10 +70,8 @@ impl Daemon {
 impl Daemon {
     /// The ports of `manylane accelerate`, if that is what answers.
     fn accelerated_ports(&self) -> Result<Option<Vec<PortName>>, OpenError> {
-        let options = Options { protocol: protocol::NONE, ..Options::default() };
-        match RemoteSocket::open(&path_beside(&self.api), &options) {
-            Err(RemoteError::Refused(refusal)) if refusal.kind == Kind::Accelerates => {}
-            _ => return Ok(None),
+        if !AcceleratedCapture::is_at(&path_beside(&self.api)) {
+            return Ok(None);
         }
         let ports = AcceleratedCapture::ports(&path_beside(&self.api));
         let ports = ports.map_err(|error| self.error(error))?;

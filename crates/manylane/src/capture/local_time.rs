@@ -5,7 +5,7 @@ use jiff::fmt::strtime;
 use jiff::tz::TimeZone;
 
 /// Tells local time. Remembers the second it told last: what a packet costs is its nanoseconds.
-pub(super) struct LocalTime {
+pub(crate) struct LocalTime {
     zone: TimeZone,
     second: Option<u64>,
     /// `HH:MM:SS` of it.
@@ -14,16 +14,16 @@ pub(super) struct LocalTime {
 
 impl LocalTime {
     /// This machine's, by `TZ` or `/etc/localtime`; UTC if neither says.
-    pub(super) fn of_this_machine() -> LocalTime {
+    pub(crate) fn of_this_machine() -> LocalTime {
         LocalTime::of(TimeZone::system())
     }
 
-    pub(super) fn of(zone: TimeZone) -> LocalTime {
+    pub(crate) fn of(zone: TimeZone) -> LocalTime {
         LocalTime { zone, second: None, clock: [0; 8] }
     }
 
     /// Writes `HH:MM:SS.nnnnnnnnn`.
-    pub(super) fn write(&mut self, time_ns: u64, text: &mut String) {
+    pub(crate) fn write(&mut self, time_ns: u64, text: &mut String) {
         let (second, mut below) = (time_ns / NANOSECONDS, time_ns % NANOSECONDS);
         if self.second != Some(second) {
             let at = self.zone.to_offset(timestamp(time_ns)).to_datetime(timestamp(time_ns));

@@ -30,8 +30,10 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use accelerated::since_1970;
 pub use daemon::Daemon;
 pub use interrupt::Interrupt;
+pub(crate) use local_time::LocalTime;
 pub use options::{Options, PointName, UsageError};
 pub use run::{CaptureError, run};
 pub use source::{

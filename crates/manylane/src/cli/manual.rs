@@ -160,6 +160,10 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
     ("manylane top", "Everything, live; `?` lists the keys."),
     ("manylane trace -c 2 udp port 53", "The stages of the next two packets of DNS."),
+    (
+        "manylane trace -i lan host 10.2.0.9",
+        "Of accelerate: what manylane and the kernel do with such a packet, and which rule drops it.",
+    ),
     ("manylane config check router.toml", "Check a file against this machine, without a daemon."),
     ("manylane config diff router.toml", "What the file would change, and what wants a restart."),
     ("manylane config apply router.toml --confirm-within 60s", "Apply it, on trial for a minute."),

@@ -70,7 +70,7 @@ enum Command {
     Show(show::ShowOptions),
     /// Show live rates of a running daemon: ports, workers, drops, rings and flows
     Top(TopOptions),
-    /// Print each stage of the next packets of a running daemon
+    /// Print each stage of the next packets of a running daemon, of accelerate also in the kernel
     Trace(TraceOptions),
     /// Change settings or the configuration of a running daemon
     Config(config::ConfigOptions),
