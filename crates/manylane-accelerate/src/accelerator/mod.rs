@@ -25,6 +25,7 @@
 //! | `ledger.rs` | counters as sums that have to add up                                                      |
 //! | `flows.rs`  | which flows pass, by a sample                                                             |
 //! | `tracked.rs` | connections that are forwarded one by one: pages of the table, its comparison with conntrack |
+//! | `kernel_flows.rs` | connections that the kernel forwards, and what keeps each there: pages of conntrack's list |
 //! | `log.rs`    | what is said of interfaces on standard error                                              |
 //! | `unseen.rs` | how long no program was on an interface: the part of the time that the counters lack      |
 //! | `why.rs`    | what would become of a packet                                                             |
@@ -50,6 +51,7 @@ mod export;
 mod flows;
 mod guard;
 mod interface;
+mod kernel_flows;
 mod lease;
 mod ledger;
 mod lock;

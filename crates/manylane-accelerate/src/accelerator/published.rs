@@ -29,9 +29,9 @@ use crate::programs::Targets;
 use crate::questions::Questions;
 use manylane_api::accelerate::{
     Accelerated, AcceleratedFlows, AcceleratedLedger, AcceleratedPort, AcceleratorConfig,
-    AcceleratorStatus, AskError, ExportStatus, InterfaceCounters, LaneStatus, LeaseStatus,
-    MirrorStatus, MirroredNeighbour, PassedStatus, ReasonStatus, TrackedFlows, TrackedFlowsDiff,
-    TrackedFlowsRequest, Why, WhyQuestion,
+    AcceleratorStatus, AskError, ExportStatus, InterfaceCounters, KernelFlows, KernelFlowsRequest,
+    LaneStatus, LeaseStatus, MirrorStatus, MirroredNeighbour, PassedStatus, ReasonStatus,
+    TrackedFlows, TrackedFlowsDiff, TrackedFlowsRequest, Why, WhyQuestion,
 };
 use manylane_api::{ApiError, RouteStatus, Setting, SettingValue};
 
@@ -445,6 +445,10 @@ impl Accelerated for Published {
     fn tracked_flows(&self, request: &TrackedFlowsRequest) -> Result<TrackedFlows, AskError> {
         let ports = self.view().ports.clone();
         self.tracked.page(request, &ports)
+    }
+
+    fn kernel_flows(&self, request: &KernelFlowsRequest) -> Result<KernelFlows, AskError> {
+        self.tracked.kernel(request, &self.view().ports.clone())
     }
 
     fn tracked_flows_diff(&self) -> Result<TrackedFlowsDiff, AskError> {

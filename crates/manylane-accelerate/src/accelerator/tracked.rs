@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use manylane_api::ApiError;
 use manylane_api::accelerate::{
-    AskError, LaneStatus, TrackedFlow, TrackedFlows, TrackedFlowsDiff, TrackedFlowsRequest,
-    TransportProtocol, WhyFlow,
+    AskError, KernelFlows, KernelFlowsRequest, LaneStatus, TrackedFlow, TrackedFlows,
+    TrackedFlowsDiff, TrackedFlowsRequest, TrackedSum, TransportProtocol, WhyFlow,
 };
 use manylane_io::netlink::NetlinkError;
 use manylane_io::netlink::conntrack::{Conntrack, Tuple};
@@ -17,8 +17,8 @@ use manylane_net::transit::flows;
 use manylane_net::wire::protocol;
 
 use super::published::PortView;
-use super::why;
-use crate::lane::{Asked, Compared, Filter, LaneThread, PortNames, difference};
+use super::{kernel_flows, why};
+use crate::lane::{Asked, Compared, Filter, LaneThread, PortNames, Sum, Sums, difference};
 use crate::questions::Questions;
 
 /// The lane's thread, if connections are forwarded.
@@ -47,15 +47,19 @@ impl Tracked {
         let Some(lane) = &self.lane else { return Ok(TrackedFlows::default()) };
         let status = self.status()?;
         let mut largest = Largest::new(request.offset.saturating_add(request.limit));
-        let mut from = Some(0);
+        let (mut sums, mut from) = (Sums::new(), Some(0));
         while let Some(place) = from {
             let asked = filter.clone();
             let part = lane.ask(move |lane| lane.part(&asked, place))?;
             largest.packets = largest.packets.wrapping_add(part.packets);
             largest.add(part.entries);
+            for (key, sum) in part.sums {
+                sums.entry(key).or_default().add(sum);
+            }
             from = part.next;
         }
         let Largest { total, packets, bytes, .. } = largest;
+        let sums = named_sums(&sums, &names(ports));
         let numbers = largest.page(request.offset);
         let mut flows: Vec<TrackedFlow> = Vec::new();
         let mut rest = numbers.as_slice();
@@ -68,7 +72,32 @@ impl Tracked {
         }
         let LaneStatus { used, capacity, .. } = status;
         let offset = request.offset as u64;
-        Ok(TrackedFlows { total, packets, bytes, used, capacity, offset, flows })
+        Ok(TrackedFlows { total, packets, bytes, used, capacity, offset, sums, flows })
+    }
+
+    /// A page of the connections that the kernel forwards. Called in the router's namespace.
+    pub fn kernel(
+        &self,
+        request: &KernelFlowsRequest,
+        ports: &[PortView],
+    ) -> Result<KernelFlows, AskError> {
+        let KernelFlowsRequest { port, address, protocol, transport_port, translated, .. } =
+            request.clone();
+        let like = TrackedFlowsRequest {
+            port,
+            address,
+            protocol,
+            transport_port,
+            translated,
+            ..<_>::default()
+        };
+        let filter = filter(&like, ports).map_err(AskError::BadQuestion)?;
+        let Some(lane) = &self.lane else {
+            return Ok(KernelFlows { trouble: Some(NO_TABLE.into()), ..KernelFlows::default() });
+        };
+        let status = self.status()?;
+        let page = kernel_flows::page(lane, &filter, request, &names(ports))?;
+        Ok(KernelFlows { trouble: status.trouble, ..page })
     }
 
     /// Compares the table with conntrack. Called in the router's namespace.
@@ -129,7 +158,8 @@ fn differing(
     Ok(entries.into_iter().zip(found).filter_map(compare).collect())
 }
 
-fn unreadable(error: NetlinkError) -> AskError {
+/// The kernel does not let conntrack be read.
+pub(super) fn unreadable(error: NetlinkError) -> AskError {
     AskError::Silent(ApiError {
         error: format!("conntrack cannot be read: {error}"),
         help: "try again; `conntrack -L` reads it, too".into(),
@@ -177,6 +207,30 @@ fn names(ports: &[PortView]) -> PortNames {
     ports.iter().filter_map(named).collect()
 }
 
+/// The sums, with what their ports are called.
+fn named_sums(sums: &Sums, names: &PortNames) -> Vec<TrackedSum> {
+    let named = |(&(port, is_forwarded), sum): (&(u8, bool), &Sum)| {
+        let nowhere = || (String::new(), "kernel");
+        let (ingress, tier) = names.get(&port).cloned().unwrap_or_else(nowhere);
+        let tier = if is_forwarded { tier } else { "kernel" }.into();
+        let Sum { directions, packets, bytes } = *sum;
+        TrackedSum { ingress, tier, directions, packets, bytes }
+    };
+    let mut all: Vec<TrackedSum> = Vec::new();
+    for sum in sums.iter().map(named) {
+        // A port without a tier is the kernel's, whatever has been approved.
+        match all.iter_mut().find(|one| (&one.ingress, &one.tier) == (&sum.ingress, &sum.tier)) {
+            None => all.push(sum),
+            Some(one) => {
+                one.directions += sum.directions;
+                one.packets = one.packets.wrapping_add(sum.packets);
+                one.bytes = one.bytes.wrapping_add(sum.bytes);
+            }
+        }
+    }
+    all
+}
+
 /// The largest of many entries, and what all have counted.
 #[derive(Debug)]
 struct Largest {
@@ -216,6 +270,7 @@ fn order(&(bytes, number): &(u64, u32)) -> (Reverse<u64>, u32) {
     (Reverse(bytes), number)
 }
 
+const NO_TABLE: &str = "manylane was started without a flow table (`--flows 0`): the kernel forwards all connections of a router with rules";
 /// Entries that one question describes, at most.
 const DESCRIBED_AT_ONCE: usize = 128;
 /// Entries that are compared a second time by one question.
@@ -276,11 +331,31 @@ mod tests {
     }
 
     #[test]
+    fn sums_have_the_name_of_their_port_and_its_tier() {
+        let sum = |directions| Sum { directions, packets: 10, bytes: 600 };
+        let sums = Sums::from([
+            ((1, false), sum(1)),
+            ((1, true), sum(2)),
+            ((2, true), sum(3)),
+            ((9, false), sum(4)),
+            ((9, true), sum(5)),
+        ]);
+        let named = named_sums(&sums, &names(&ports()));
+        let shown: Vec<_> =
+            named.iter().map(|one| (&*one.ingress, &*one.tier, one.directions)).collect();
+        let wanted =
+            [("lan", "kernel", 1), ("lan", "driver", 2), ("wan", "ingress", 3), ("", "kernel", 9)];
+        assert_eq!(shown, wanted);
+    }
+
+    #[test]
     fn without_a_lane_there_are_no_flows() {
         let none = Tracked::new(None);
         assert_eq!(none.status(), Ok(LaneStatus::default()));
         let page = none.page(&TrackedFlowsRequest::default(), &ports());
         assert_eq!(page, Ok(TrackedFlows::default()));
         assert_eq!(none.diff(), Ok(TrackedFlowsDiff::default()));
+        let kernel = none.kernel(&KernelFlowsRequest::default(), &ports()).expect("no thread");
+        assert!(kernel.trouble.is_some_and(|said| said.contains("--flows 0")));
     }
 }

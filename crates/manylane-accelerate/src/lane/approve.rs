@@ -127,9 +127,7 @@ impl LaneThread {
     ) -> Result<u8, Refusal> {
         let received = facts.tuples[direction as usize];
         let sent = sent(facts.tuples, direction);
-        let routed = Tuple { destination: sent.destination, ..received };
-        let egress = self.transit.egress_of(self.reader.guard(), ingress.into(), routed);
-        let egress = egress.ok().and_then(|egress| u8::try_from(egress).ok());
+        let egress = self.routed(facts.tuples, direction, ingress);
         let egress = egress.filter(|&egress| egress != ingress).ok_or(Refusal::Route)?;
         let [_, to] = self.interfaces([ingress, egress])?;
         // As the kernel's `nf_nat_oif_changed`, and for each translation, not only for masquerade.
@@ -138,6 +136,19 @@ impl LaneThread {
             true => Err(Refusal::Masquerade),
             false => Ok(egress),
         }
+    }
+
+    /// The port to which the route of a direction's packets leads that this port receives; 0 is none's number.
+    pub(super) fn routed(
+        &self,
+        tuples: [Tuple; 2],
+        direction: Direction,
+        ingress: u8,
+    ) -> Option<u8> {
+        let received = tuples[direction as usize];
+        let routed = Tuple { destination: sent(tuples, direction).destination, ..received };
+        let egress = self.transit.egress_of(self.reader.guard(), ingress.into(), routed);
+        egress.ok().and_then(|egress| u8::try_from(egress).ok())
     }
 
     /// What the rules say of a direction between these ports.

@@ -86,14 +86,26 @@ impl LaneThread {
         let direction = if is_original { Direction::Original } else { Direction::Reply };
         let rules = self.obstacles(&facts, direction, packet.ingress, names);
         let why = match considered {
-            Ok(_) => of_kernel("candidate", CANDIDATE.into()),
+            Ok(_) => {
+                let (reason, meaning) = self.not_yet();
+                of_kernel(reason, meaning.into())
+            }
             Err(why) => {
                 let rule = rules.iter().find_map(|one| one.obstacle.as_ref());
                 let rule = rule.filter(|_| why == Refusal::Rules).map(|one| one.text.clone());
-                of_kernel(why.name(), rule.unwrap_or_else(|| why.meaning().into()))
+                let (reason, meaning) = finer(why, connection);
+                of_kernel(reason, rule.unwrap_or_else(|| meaning.into()))
             }
         };
         WhyFlow { connection: Some(said(connection)), rules, ..why }
+    }
+
+    /// Why a connection that may be forwarded has no entry.
+    pub(super) fn not_yet(&self) -> (&'static str, &'static str) {
+        match self.flows.len() >= self.flows.capacity() {
+            true => (Refusal::Full.name(), Refusal::Full.meaning()),
+            false => ("candidate", CANDIDATE),
+        }
     }
 
     /// What the rules do to both directions of a connection. The port `ingress` receives this direction.
@@ -164,6 +176,15 @@ fn of_entry(side: &TrackedDirection, is_elsewhere: bool) -> WhyFlow {
     }
 }
 
+/// A refusal's name and meaning. Of a connection that is not settled, whether it is one that ends.
+pub(super) fn finer(why: Refusal, connection: &Connection) -> (&'static str, &'static str) {
+    let is_ending = connection.tcp.is_some_and(|tcp| ENDING.contains(&tcp.state));
+    match why {
+        Refusal::Unsettled if is_ending => ("closing", ENDS),
+        why => (why.name(), why.meaning()),
+    }
+}
+
 fn of_kernel(reason: &str, explanation: String) -> WhyFlow {
     WhyFlow { state: "kernel".into(), reason: reason.into(), explanation, ..WhyFlow::default() }
 }
@@ -187,7 +208,7 @@ fn said_of(
 }
 
 /// A rule as the API shows it.
-fn as_shown(obstacle: Obstacle) -> FlowObstacle {
+pub(super) fn as_shown(obstacle: Obstacle) -> FlowObstacle {
     let text = obstacle.to_string();
     let place = obstacle.place;
     FlowObstacle {
@@ -204,24 +225,26 @@ fn as_shown(obstacle: Obstacle) -> FlowObstacle {
 
 /// A connection as conntrack has it, in a line.
 fn said(connection: &Connection) -> String {
-    let Connection { original, reply, status, tcp, mark, zone, .. } = connection;
-    let mut said = format!("{}, replies {}", line(tuple(*original)), line(tuple(*reply)));
-    if let Some(state) = tcp.and_then(|tcp| TCP_STATES.get(usize::from(tcp.state))) {
-        said += &format!(", {state}");
-    }
-    for (flag, word) in STATES {
-        if status.contains(flag) {
-            said += &format!(", {word}");
-        }
-    }
+    let [original, reply] = [connection.original, connection.reply].map(tuple).map(line);
+    format!("{original}, replies {reply}, {}", state(connection))
+}
+
+/// What conntrack says of a connection, but for its ends.
+pub(super) fn state(connection: &Connection) -> String {
+    let Connection { status, tcp, mark, zone, .. } = connection;
+    let mut words: Vec<String> = Vec::new();
+    let tcp = tcp.and_then(|tcp| TCP_STATES.get(usize::from(tcp.state)));
+    words.extend(tcp.map(|&state| state.into()));
+    let is_so = |(flag, _): &&(Status, &str)| status.contains(*flag);
+    words.extend(STATES.iter().filter(is_so).map(|&(_, word)| word.into()));
     if !status.contains(Status::ASSURED) {
-        said += ", not assured";
+        words.push("not assured".into());
     }
-    said += &format!(", mark {mark:#x}");
+    words.push(format!("mark {mark:#x}"));
     if *zone != 0 {
-        said += &format!(", zone {zone}");
+        words.push(format!("zone {zone}"));
     }
-    said
+    words.join(", ")
 }
 
 const STATES: [(Status, &str); 5] = [
@@ -246,6 +269,9 @@ const TCP_STATES: [&str; Tcp::SYN_SENT2 as usize + 1] = [
     "SYN_SENT2",
 ];
 
+/// States of a connection whose FIN or RST has passed.
+const ENDING: std::ops::RangeInclusive<u8> = Tcp::FIN_WAIT..=Tcp::CLOSE;
+const ENDS: &str = "a FIN or a RST has passed: the kernel sees the connection to its end";
 const CANDIDATE: &str =
     "conntrack and rules let it be forwarded; some more packets of a direction give it an entry";
 const CLASS: &str =

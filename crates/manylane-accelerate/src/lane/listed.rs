@@ -13,10 +13,10 @@ use manylane_api::accelerate::{
 use manylane_net::transit::flows::{Direction, FlowNumber, FlowUse, FlowsMut, Tuple};
 use manylane_net::wire::protocol;
 
-use super::LaneThread;
 use super::connection::sent;
 use super::record::{Record, Records};
 use super::refusal::{Refusal, Removal};
+use super::{LaneTerms, LaneThread};
 
 /// Which entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,8 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    fn takes(&self, tuples: [Tuple; 2], ports: [[u8; 2]; 2]) -> bool {
+    /// Whether it takes a connection: its tuples as packets arrive, ingress and egress port of each direction.
+    pub fn takes(&self, tuples: [Tuple; 2], ports: [[u8; 2]; 2]) -> bool {
         let Filter { port, address, protocol, transport_port, translated } = self;
         let ends = |is: &dyn Fn(&Tuple) -> bool| tuples.iter().any(is);
         let has_address =
@@ -57,8 +58,33 @@ pub(crate) struct Part {
     pub entries: Vec<(u64, u32)>,
     /// Packets of both directions of all these.
     pub packets: u64,
+    /// What their directions have counted.
+    pub sums: Sums,
     /// The place at which the next part begins.
     pub next: Option<u32>,
+}
+
+/// By ingress port, and whether manylane forwards.
+pub(crate) type Sums = BTreeMap<(u8, bool), Sum>;
+
+/// What some directions have counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sum {
+    /// The directions.
+    pub directions: u64,
+    /// Their packets.
+    pub packets: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+}
+
+impl Sum {
+    /// Adds these, too.
+    pub fn add(&mut self, other: Sum) {
+        self.directions += other.directions;
+        self.packets = self.packets.wrapping_add(other.packets);
+        self.bytes = self.bytes.wrapping_add(other.bytes);
+    }
 }
 
 /// What ports are called, and the tier that forwards what they receive.
@@ -102,7 +128,7 @@ impl LaneThread {
 
     /// The entries, from a place on, that a filter takes.
     pub(crate) fn part(&self, filter: &Filter, from: u32) -> Part {
-        part(&self.flows, &self.records, filter, from)
+        part((&self.flows, &self.records, &self.terms), filter, from)
     }
 
     /// What is to be said of these entries, or the first of them: rules may be evaluated for each, and that may take long.
@@ -193,7 +219,11 @@ impl LaneThread {
 }
 
 /// As `LaneThread::part`.
-fn part(flows: &FlowsMut, records: &Records, filter: &Filter, from: u32) -> Part {
+fn part(
+    (flows, records, terms): (&FlowsMut, &Records, &LaneTerms),
+    filter: &Filter,
+    from: u32,
+) -> Part {
     let to = from.saturating_add(LISTED_AT_ONCE);
     let mut part = Part { next: (to < records.places()).then_some(to), ..Part::default() };
     let takes_all = *filter == Filter::default();
@@ -208,6 +238,18 @@ fn part(flows: &FlowsMut, records: &Records, filter: &Filter, from: u32) -> Part
             part.entries.push((uses[0].bytes.wrapping_add(uses[1].bytes), number.0));
             let packets = uses[0].packets.wrapping_add(uses[1].packets);
             part.packets = part.packets.wrapping_add(packets);
+            let is_closing = uses.iter().any(|one| one.closes);
+            for direction in Direction::BOTH {
+                let (generation, [ingress, _]) = flows.approved(number, direction);
+                // As `LaneThread::state`.
+                let is_approved = generation != 0 && generation == terms.generation;
+                let is_forwarded = is_approved
+                    && !is_closing
+                    && terms.needs(flows.tuple(number, direction).is_ipv6());
+                let FlowUse { packets, bytes, .. } = uses[direction as usize];
+                let sum = part.sums.entry((ingress, is_forwarded)).or_default();
+                sum.add(Sum { directions: 1, packets, bytes });
+            }
         }
     }
     part
@@ -271,10 +313,11 @@ pub(super) fn protocol_name(number: u8) -> &'static str {
 /// Places that one question is about: with all that is looked at, some hundred nanoseconds each.
 const LISTED_AT_ONCE: u32 = 8192;
 /// How long one question describes entries.
-const DESCRIBED_WITHIN: Duration = Duration::from_millis(10);
+pub(super) const DESCRIBED_WITHIN: Duration = Duration::from_millis(10);
 /// Bits of a tick that an entry has.
 const LAST_31_BITS: u64 = 0x7fff_ffff;
-const REVIEW: &str = "rules, routes or interfaces have changed, and manylane looks at it again";
+pub(super) const REVIEW: &str =
+    "rules, routes or interfaces have changed, and manylane looks at it again";
 
 #[cfg(test)]
 mod tests;

@@ -25,6 +25,7 @@
 //! | `export.rs`     | flow records for collectors (IPFIX): what each entry has forwarded             |
 //! | `listed.rs`     | the table, and the thread's state, as others see them                          |
 //! | `explained.rs`  | what becomes of a packet whose connection decides                              |
+//! | `kept.rs`       | connections without an entry: what keeps each in the kernel                    |
 //! | `compared.rs`   | entries that differ from conntrack                                             |
 //! | `refusal.rs`    | why a connection stays in the kernel, and what has been counted                |
 //!
@@ -41,6 +42,7 @@ mod compared;
 mod connection;
 mod explained;
 mod export;
+mod kept;
 mod listed;
 mod record;
 mod refusal;
@@ -70,7 +72,8 @@ use crate::questions::{Questions, Who, question_queue};
 pub(crate) use compared::{Compared, difference};
 pub(crate) use explained::Asked;
 pub(crate) use export::ExportTerms;
-pub(crate) use listed::{Filter, PortNames};
+pub(crate) use kept::Kept;
+pub(crate) use listed::{Filter, PortNames, Sum, Sums};
 pub(crate) use terms::{LanePort, LaneTerms};
 pub(crate) use thread::LaneThread;
 

@@ -52,6 +52,12 @@ impl LaneTerms {
         self.ports.iter().find(|port| port.number == number).map(|port| &port.interface)
     }
 
+    /// Whether this is an address of the router.
+    pub fn is_own(&self, address: IpAddr) -> bool {
+        let mut owners = self.addresses.range((address, 0)..=(address, u32::MAX));
+        address.is_loopback() || owners.next().is_some()
+    }
+
     /// Whether this is no own address, or one of this interface.
     pub fn may_be_source(&self, address: IpAddr, interface: u32) -> bool {
         let mut owners = self.addresses.range((address, 0)..=(address, u32::MAX)).peekable();

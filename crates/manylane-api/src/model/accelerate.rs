@@ -25,6 +25,8 @@
 //! with a [`TrackedFlowsRequest`] (`manylane show flows`) answers with a page of these connections, [`TrackedFlows`];
 //! `POST /v1/accelerate/flows/diff` (`manylane show flows --diff`) compares all of them with conntrack, and answers with a
 //! [`TrackedFlowsDiff`]; a second comparison at the same time is an [`ApiError`] with status 409.
+//! `POST /v1/accelerate/flows/kernel` with a [`KernelFlowsRequest`] (`manylane show flows --kernel`) answers with
+//! [`KernelFlows`]: connections of conntrack that the kernel forwards, each with its reason.
 //!
 //! `POST /v1/accelerate/mirror/diff` (`manylane show mirror --diff`) compares the mirror with the kernel's routing, and
 //! answers with a line for each difference; a second comparison at the same time is an [`ApiError`] with status 409.
@@ -44,10 +46,12 @@ use super::{ApiError, RouteStatus, Setting};
 
 pub use super::export::{CollectorStatus, ExportStatus, NatLogStatus};
 pub use super::interface::InterfaceCounters;
+pub use super::kernel_flows::{KernelFlow, KernelFlows, KernelFlowsRequest};
 pub use super::sflow::{SflowPort, SflowStatus};
 pub use super::tracked::{
     FLOWS_PAGE_MAX, FlowObstacle, LaneCount, LaneStatus, TrackedDirection, TrackedFlow,
-    TrackedFlows, TrackedFlowsDiff, TrackedFlowsRequest, TransportProtocol, WhyFlow, WhyRules,
+    TrackedFlows, TrackedFlowsDiff, TrackedFlowsRequest, TrackedSum, TransportProtocol, WhyFlow,
+    WhyRules,
 };
 pub use super::unseen::UnseenTime;
 pub use super::why::{MirrorWhy, Why, WhyHop, WhyQuestion};
@@ -85,7 +89,9 @@ pub trait Accelerated: Send + Sync {
     fn lane(&self) -> Result<LaneStatus, AskError>;
     /// A page of the connections that are forwarded one by one.
     fn tracked_flows(&self, request: &TrackedFlowsRequest) -> Result<TrackedFlows, AskError>;
-    /// The differences between these connections and conntrack's.
+    /// A page of the connections that the kernel forwards, each with what keeps it there.
+    fn kernel_flows(&self, request: &KernelFlowsRequest) -> Result<KernelFlows, AskError>;
+    /// The differences between the flow table and conntrack.
     fn tracked_flows_diff(&self) -> Result<TrackedFlowsDiff, AskError>;
     /// Collectors, and the messages to each.
     fn export(&self) -> ExportStatus;

@@ -8,6 +8,7 @@ mod export;
 mod extent;
 mod forwarder;
 mod interface;
+mod kernel_flows;
 mod sflow;
 mod source;
 mod trace;

@@ -85,13 +85,18 @@ impl Default for TrackedFlowsRequest {
 impl TrackedFlowsRequest {
     /// Whether the page is one that can be listed.
     pub(crate) fn check(&self) -> Result<(), ApiError> {
-        match (1..=FLOWS_PAGE_MAX).contains(&self.limit) {
-            true => Ok(()),
-            false => Err(ApiError {
-                error: format!("a page cannot have {} entries", self.limit),
-                help: format!("1 to {FLOWS_PAGE_MAX} are possible; `offset` leads to later ones"),
-            }),
-        }
+        check_limit(self.limit)
+    }
+}
+
+/// Whether a page can have this many entries.
+pub(super) fn check_limit(limit: usize) -> Result<(), ApiError> {
+    match (1..=FLOWS_PAGE_MAX).contains(&limit) {
+        true => Ok(()),
+        false => Err(ApiError {
+            error: format!("a page cannot have {limit} entries"),
+            help: format!("1 to {FLOWS_PAGE_MAX} are possible; `offset` leads to later ones"),
+        }),
     }
 }
 
@@ -113,8 +118,26 @@ pub struct TrackedFlows {
     pub capacity: u64,
     /// Entries before this page.
     pub offset: u64,
+    /// The directions of all entries that the request chooses, added up by ingress interface and tier.
+    #[serde(default)]
+    pub sums: Vec<TrackedSum>,
     /// The page. Entries that went meanwhile are missing.
     pub flows: Vec<TrackedFlow>,
+}
+
+/// Directions of connections with the same ingress interface and the same tier, added up.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TrackedSum {
+    /// The interface by which the packets arrive.
+    pub ingress: String,
+    /// The tier that forwards these directions now: that of the ingress interface, or `kernel`.
+    pub tier: String,
+    /// The directions.
+    pub directions: u64,
+    /// Packets that manylane forwarded, also before the tier became this one.
+    pub packets: u64,
+    /// The bytes of these packets, from the IP header on.
+    pub bytes: u64,
 }
 
 /// An entry of the flow table: a connection.

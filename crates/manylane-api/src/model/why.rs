@@ -21,6 +21,28 @@ pub struct WhyQuestion {
     pub transport: Option<(TransportProtocol, [u16; 2])>,
 }
 
+impl WhyQuestion {
+    /// Where the daemon answers it: below `/v1/accelerate/why/`.
+    pub fn path(&self) -> String {
+        let WhyQuestion { source, destination, interface, transport } = self;
+        let words = [interface.clone(), source.to_string(), destination.to_string()];
+        let words = words.map(|word| percent_encoded(&word)).join("/");
+        let transport = transport
+            .map_or_else(String::new, |(protocol, [from, to])| format!("/{protocol}/{from}/{to}"));
+        format!("/v1/accelerate/why/{words}{transport}")
+    }
+}
+
+/// As one segment of a path (RFC 3986 §2.1, §2.3).
+fn percent_encoded(text: &str) -> String {
+    let of_byte = |byte: u8| match byte {
+        b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        _ if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(of_byte).collect()
+}
+
 /// The verdict on a packet, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Why {

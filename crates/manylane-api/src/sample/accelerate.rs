@@ -190,6 +190,10 @@ impl Accelerated for Sample {
         Ok(tracked::table(request))
     }
 
+    fn kernel_flows(&self, request: &KernelFlowsRequest) -> Result<KernelFlows, AskError> {
+        Ok(tracked::kernel(request))
+    }
+
     fn tracked_flows_diff(&self) -> Result<TrackedFlowsDiff, AskError> {
         Ok(tracked::diff())
     }

@@ -48,7 +48,108 @@ pub(super) fn table(request: &TrackedFlowsRequest) -> TrackedFlows {
         used: 2,
         capacity: 131_072,
         offset: request.offset as u64,
+        sums: sums(&matching),
         flows: matching.iter().skip(request.offset).take(request.limit).cloned().collect(),
+    }
+}
+
+fn sums(flows: &[TrackedFlow]) -> Vec<TrackedSum> {
+    let mut sums: Vec<TrackedSum> = Vec::new();
+    for direction in flows.iter().flat_map(|flow| [&flow.original, &flow.reply]) {
+        let TrackedDirection { ingress, tier, packets, bytes, .. } = direction;
+        let found = sums.iter_mut().find(|sum| (&sum.ingress, &sum.tier) == (ingress, tier));
+        let sum = match found {
+            Some(sum) => sum,
+            None => {
+                let (ingress, tier) = (ingress.clone(), tier.clone());
+                sums.push(TrackedSum { ingress, tier, ..TrackedSum::default() });
+                sums.last_mut().expect("it has just been pushed")
+            }
+        };
+        (sum.directions, sum.packets) = (sum.directions + 1, sum.packets + packets);
+        sum.bytes += bytes;
+    }
+    sums
+}
+
+/// Connections that the kernel forwards: one has too few packets yet, one a rule, one a helper.
+pub(super) fn kernel(request: &KernelFlowsRequest) -> KernelFlows {
+    let all = [young(), ruled(), helped()];
+    let is_chosen = |flow: &KernelFlow| {
+        request.protocol.is_none_or(|one| one.name() == flow.protocol)
+            && request.reason.as_ref().is_none_or(|reason| *reason == flow.reason)
+    };
+    let chosen: Vec<_> = all.into_iter().filter(is_chosen).collect();
+    let reason = |flow: &KernelFlow| LaneCount {
+        reason: flow.reason.clone(),
+        explanation: flow.explanation.clone(),
+        total: 1,
+    };
+    KernelFlows {
+        total: chosen.len() as u64,
+        read: 6,
+        tracked: 2,
+        local: 1,
+        unneeded: 0,
+        is_truncated: true,
+        offset: request.offset as u64,
+        reasons: chosen.iter().map(reason).collect(),
+        flows: chosen.iter().skip(request.offset).take(request.limit).cloned().collect(),
+        trouble: None,
+    }
+}
+
+fn young() -> KernelFlow {
+    KernelFlow {
+        id: 0x2345_6789,
+        protocol: "tcp".into(),
+        source: "10.1.0.1:4001".into(),
+        destination: "10.2.0.1:80".into(),
+        translated_source: "10.2.0.254:4001".into(),
+        translated_destination: "10.2.0.1:80".into(),
+        nat: "snat".into(),
+        ingress: Some("lan".into()),
+        egress: Some("wan".into()),
+        state: "ESTABLISHED, assured, mark 0x0".into(),
+        reason: "candidate".into(),
+        explanation: "some more packets of a direction give it an entry".into(),
+        obstacle: None,
+        expires_s: Some(431_990),
+    }
+}
+
+fn ruled() -> KernelFlow {
+    let ends = ["[2001:db8:1::1]:4000", "[2001:db8:2::1]:443"].map(String::from);
+    let [source, destination] = ends;
+    KernelFlow {
+        id: 8,
+        translated_source: source.clone(),
+        translated_destination: destination.clone(),
+        source,
+        destination,
+        nat: "none".into(),
+        reason: "rules".into(),
+        explanation: obstacle().text,
+        obstacle: Some(obstacle()),
+        ..young()
+    }
+}
+
+fn helped() -> KernelFlow {
+    KernelFlow {
+        id: 9,
+        source: "10.1.0.1:4002".into(),
+        destination: "10.2.0.1:21".into(),
+        translated_source: "10.2.0.254:4002".into(),
+        translated_destination: "10.2.0.1:21".into(),
+        ingress: Some("lan".into()),
+        egress: None,
+        reason: "helped".into(),
+        explanation:
+            "a helper, a sequence adjustment or a SYN proxy of the kernel looks at its packets"
+                .into(),
+        expires_s: None,
+        ..young()
     }
 }
 

@@ -1,4 +1,6 @@
-//! The accelerator's side of its API.
+//! The accelerator's side of its API. Questions about connections are in `connections`.
+
+mod connections;
 
 use std::future::Future;
 use std::io;
@@ -8,7 +10,7 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::{Method, StatusCode, Uri};
 use axum::routing::{MethodRouter, get, post, put};
-use axum::{Extension, Json, Router};
+use axum::{Json, Router};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 use utoipa::openapi::HttpMethod;
@@ -16,10 +18,8 @@ use utoipa::openapi::schema::ArrayBuilder;
 
 use super::{serve_routes, wrong_daemon};
 use crate::model::accelerate::{
-    Accelerated, AcceleratedFlows, AcceleratedPort, AskError, TrackedFlows, TrackedFlowsDiff,
-    TrackedFlowsRequest, TransportProtocol, Why, WhyQuestion,
+    Accelerated, AcceleratedFlows, AcceleratedPort, AskError, TransportProtocol, Why, WhyQuestion,
 };
-use crate::server::bounds::Asker;
 use crate::server::document::{OperationDoc, Refusal, Routes, Sent};
 use crate::server::listen::Doors;
 use crate::server::metrics::{self, METRICS};
@@ -91,47 +91,7 @@ fn routes() -> Routes<dyn Accelerated> {
         })
         .at(HttpMethod::Get, METRICS, metrics::answer(metrics::accelerator), metrics::doc())
         .at(HttpMethod::Get, page::PAGE, page::answer(), page::doc());
-    with_connections(with_arguments(routes))
-}
-
-/// The questions about connections that are forwarded one by one.
-fn with_connections(mut routes: Routes<dyn Accelerated>) -> Routes<dyn Accelerated> {
-    let request =
-        Sent::Json("The entries to list, and the page.", routes.schema::<TrackedFlowsRequest>());
-    let page = Sent::Json("The page.", routes.schema::<TrackedFlows>());
-    let differences = Sent::Json("The differences.", routes.schema::<TrackedFlowsDiff>());
-    routes
-        .at(
-            HttpMethod::Post,
-            TABLE,
-            post(tracked_flows),
-            OperationDoc {
-                id: "accelerate/flows/table",
-                does: "Lists entries of the flow table: connections that are forwarded one by one, the largest first.",
-                parameters: &[],
-                takes: Some(request),
-                gives: page,
-                refuses: &[
-                    (400, "The request is wrong."),
-                    (503, "The lane's thread does not answer, or the same client's last page is not done yet."),
-                ],
-            },
-        )
-        .at(
-            HttpMethod::Post,
-            TABLE_DIFF,
-            compare("another comparison of the flow table with conntrack runs", |source| {
-                source.tracked_flows_diff()
-            }),
-            OperationDoc {
-                id: "accelerate/flows/diff",
-                does: "Compares the flow table with conntrack: a line for each difference.",
-                parameters: &[],
-                takes: None,
-                gives: differences,
-                refuses: &[(409, "Another comparison runs."), (503, "The lane's thread does not answer.")],
-            },
-        )
+    connections::with_connections(with_arguments(routes))
 }
 
 /// The questions that take something, and the one edit.
@@ -243,8 +203,6 @@ fn with_arguments(mut routes: Routes<dyn Accelerated>) -> Routes<dyn Accelerated
 // Addresses in packets need more permission than counters: POST, as a trace.
 const FLOWS: &str = "/v1/accelerate/flows";
 // A comparison reads all of the kernel's routing in the mirror's thread: POST, and one at a time.
-const TABLE: &str = "/v1/accelerate/flows/table";
-const TABLE_DIFF: &str = "/v1/accelerate/flows/diff";
 const DIFF: &str = "/v1/accelerate/mirror/diff";
 const WHY: &str = "/v1/accelerate/why/{interface}/{source}/{destination}";
 const WHY_TRANSPORT: &str = "/v1/accelerate/why/{interface}/{source}/{destination}/{protocol}/{source_port}/{destination_port}";
@@ -298,30 +256,6 @@ async fn add_port(
 /// On a thread of its own, since it waits for packets: others are answered meanwhile.
 async fn flows(State(source): State<Arc<dyn Accelerated>>) -> Answer<AcceleratedFlows> {
     waited_for(move || source.flows()).await
-}
-
-/// One page at a time for each client, on a thread of its own: the lane's thread answers many questions for one page.
-async fn tracked_flows(
-    State(source): State<Arc<dyn Accelerated>>,
-    Extension(asker): Extension<Asker>,
-    request: String,
-) -> Answer<TrackedFlows> {
-    let bad = |error| refused(AskError::BadQuestion(error));
-    let request = if request.is_empty() { "{}" } else { &request };
-    let request: TrackedFlowsRequest = serde_json::from_str(request).map_err(|error| {
-        bad(ApiError {
-            error: format!("that is no request for flows: {error}"),
-            help: "send `port`, `address`, `protocol`, `transport_port`, `translated`, `limit` and `offset`, or some of them"
-                .into(),
-        })
-    })?;
-    request.check().map_err(bad)?;
-    let turn = asker.turn().await?;
-    waited_for(move || {
-        let _turn = turn;
-        source.tracked_flows(&request)
-    })
-    .await
 }
 
 async fn waited_for<T: Send + 'static>(
@@ -398,7 +332,7 @@ async fn not_found(uri: Uri) -> Refusal {
     let error = ApiError {
         error: format!("`manylane accelerate` has no {}", uri.path()),
         help:
-            "use /v1/daemon, or ports, drops, ledger, flows, flows/table, flows/diff, lane, config, mirror, \
+            "use /v1/daemon, or ports, drops, ledger, flows, flows/table, flows/kernel, flows/diff, lane, config, mirror, \
                mirror/diff, routes, neighbours or why below /v1/accelerate/"
                 .into(),
     };

@@ -42,6 +42,13 @@ fn every_answer_comes_back_as_it_was_given() {
         };
         let page: TrackedFlows = client.post(&below("flows/table"), &request).unwrap();
         assert_eq!((page.total, &page), (1, &Sample.tracked_flows(&request).unwrap()));
+        let request = KernelFlowsRequest {
+            reason: Some("rules".into()),
+            limit: 5,
+            ..KernelFlowsRequest::default()
+        };
+        let page: KernelFlows = client.post(&below("flows/kernel"), &request).unwrap();
+        assert_eq!((page.total, &page), (1, &Sample.kernel_flows(&request).unwrap()));
         let diff: TrackedFlowsDiff = client.post(&below("flows/diff"), &()).unwrap();
         assert_eq!(diff, Sample.tracked_flows_diff().unwrap());
         same(client, &below("routes"), Sample.routes().unwrap());
@@ -51,11 +58,13 @@ fn every_answer_comes_back_as_it_was_given() {
             interface: "lan".into(),
             transport: None,
         };
+        same(client, &question.path(), Sample.why(&question).unwrap());
         same(client, &below("why/lan/10.1.0.1/2001%3Adb8%3A%3A1"), Sample.why(&question).unwrap());
         let transport = Some((TransportProtocol::Udp, [4000, 53]));
         let question = WhyQuestion { transport, ..question };
         let path = below("why/lan/10.1.0.1/2001%3Adb8%3A%3A1/udp/4000/53");
         same(client, &path, Sample.why(&question).unwrap());
+        assert_eq!(question.path(), path);
     });
 }
 

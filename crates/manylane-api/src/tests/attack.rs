@@ -274,6 +274,11 @@ impl Accelerated for Comparing {
         self.go_on.lock().unwrap().recv().unwrap();
         AcceleratorSample.tracked_flows(request)
     }
+    fn kernel_flows(&self, request: &KernelFlowsRequest) -> Result<KernelFlows, AskError> {
+        self.begun.lock().unwrap().send(()).unwrap();
+        self.go_on.lock().unwrap().recv().unwrap();
+        AcceleratorSample.kernel_flows(request)
+    }
     fn tracked_flows_diff(&self) -> Result<TrackedFlowsDiff, AskError> {
         self.begun.lock().unwrap().send(()).unwrap();
         self.go_on.lock().unwrap().recv().unwrap();
@@ -337,6 +342,7 @@ fn is_compared_once_at_a_time<T: DeserializeOwned + Send + 'static>(
 #[test]
 fn a_client_reads_one_page_of_the_flow_table_at_a_time() {
     const TABLE: &str = "/v1/accelerate/flows/table";
+    const KERNEL: &str = "/v1/accelerate/flows/kernel";
     let (begin, begun) = mpsc::channel();
     let (go, go_on) = mpsc::channel();
     let source = Arc::new(Comparing { begun: Mutex::new(begin), go_on: Mutex::new(go_on) });
@@ -356,7 +362,10 @@ fn a_client_reads_one_page_of_the_flow_table_at_a_time() {
     ] {
         let answer = served.ask("POST", TABLE, wrong);
         assert!(answer.status == 400 && answer.body.contains(said), "{wrong}: {}", answer.body);
+        let answer = served.ask("POST", KERNEL, wrong);
+        assert!(answer.status == 400 && answer.body.contains(said), "{wrong}: {}", answer.body);
     }
+    assert_eq!(served.ask_tcp("POST", KERNEL, &HOST).status, 403, "a token is wanted");
     let client = Client::new(&served.socket());
     let first = {
         let client = client.clone();
@@ -366,6 +375,8 @@ fn a_client_reads_one_page_of_the_flow_table_at_a_time() {
     begun.recv().expect("it has begun");
     assert_eq!(served.ask("POST", TABLE, "").status, 503);
     assert_eq!(served.reached("turn"), 1);
+    assert_eq!(served.ask("POST", KERNEL, "").status, 503, "it takes the same turn");
+    assert_eq!(served.reached("turn"), 2);
     assert_eq!(served.ask("GET", "/v1/accelerate/lane", "").status, 200);
     go.send(()).unwrap();
     assert_eq!(first.join().unwrap().expect("it was listed").total, 2);

@@ -6,6 +6,7 @@
 use std::ffi::CStr;
 use std::io;
 use std::mem;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use netlink_bindings::builtin::NlmsgerrAttrs;
@@ -113,6 +114,17 @@ impl Socket {
         self.replies(|payload| each(R::decode_reply(payload)))
     }
 
+    /// As [`walk`](Socket::walk), until `each` has enough. Then the rest of the list waits in the socket: it can serve no
+    /// other request, and is to be closed.
+    pub fn walk_until<R: NetlinkRequest>(
+        mut self,
+        request: &R,
+        mut each: impl FnMut(R::ReplyType<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Refusal> {
+        self.send(request, 0)?;
+        self.replies_until(|payload| each(R::decode_reply(payload))).map(|_| ())
+    }
+
     /// The sequence number for one more request.
     pub(super) fn take_sequence(&mut self) -> u32 {
         self.sequence = self.sequence.wrapping_add(1);
@@ -185,6 +197,16 @@ impl Socket {
     /// Passes the payload of each reply to `each`, until the last. True when the table changed during the dump, so that
     /// the replies may be inconsistent.
     fn replies(&mut self, mut each: impl FnMut(&[u8])) -> Result<bool, Refusal> {
+        self.replies_until(|payload| {
+            each(payload);
+            ControlFlow::Continue(())
+        })
+    }
+
+    fn replies_until(
+        &mut self,
+        mut each: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<bool, Refusal> {
         let mut interrupted = false;
         loop {
             let received = self.receive()?;
@@ -197,7 +219,8 @@ impl Socket {
                     libc::NLMSG_ERROR | libc::NLMSG_DONE => {
                         return outcome(&message).map(|()| interrupted);
                     }
-                    _ => each(message.payload),
+                    _ if each(message.payload).is_break() => return Ok(interrupted),
+                    _ => {}
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! Connections are looked up, changed and listed as the kernel has them, and their ends are heard of. Needs root.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use manylane_io::netlink::conntrack::{
@@ -71,6 +72,20 @@ fn of_ten_thousand_lookups_half_find_something() {
         };
         assert_eq!(identity(&listed), identity(&found));
         assert_eq!(conntrack.get(&[]).expect("root may"), []);
+        // Some of a list, and all of one: a socket is read until that is enough.
+        for enough in [1, 3000, listed.len() + 1] {
+            let mut some = Vec::new();
+            let conntrack = Conntrack::open().expect("root may");
+            let read = conntrack.dump_until(|connection| {
+                some.push(connection);
+                match some.len() < enough {
+                    true => ControlFlow::Continue(()),
+                    false => ControlFlow::Break(()),
+                }
+            });
+            read.expect("root may");
+            assert_eq!(some.len(), enough.min(listed.len()));
+        }
     });
 }
 

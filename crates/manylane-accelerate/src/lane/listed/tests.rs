@@ -1,5 +1,5 @@
 use manylane_net::fib::Limits;
-use manylane_net::transit::flows::NewFlow;
+use manylane_net::transit::flows::{NewFlow, Required};
 use manylane_net::transit::{Memory, Sizes, TransitMut};
 use manylane_sync::rcu::Domain;
 
@@ -78,14 +78,16 @@ fn parts_together_are_all_entries_once() {
         records.set(number, Record::live());
     }
     let filter = Filter::default();
-    let first = part(&flows, &records, &filter, 0);
+    let terms = LaneTerms::default();
+    let part = |filter: &Filter, from| part((&flows, &records, &terms), filter, from);
+    let first = part(&filter, 0);
     let from = first.next.expect("there is a second part");
-    let second = part(&flows, &records, &filter, from);
+    let second = part(&filter, from);
     assert_eq!((from, second.next), (LISTED_AT_ONCE, None));
     let numbers: Vec<_> = first.entries.iter().chain(&second.entries).map(|one| one.1).collect();
     assert_eq!(numbers, (0..flows.len() as u32).collect::<Vec<_>>());
     let none = Filter { translated: Some(true), ..filter };
-    assert_eq!(part(&flows, &records, &none, 0).entries, []);
+    assert_eq!(part(&none, 0).entries, []);
 }
 
 #[test]
@@ -99,4 +101,37 @@ fn a_direction_of_the_kernel_has_its_reason_in_place_of_a_tier() {
     let kept = shown(used, [1, 2], Err(("rules", "a rule logs".into())), &names);
     assert_eq!((kept.state.as_str(), kept.tier.as_str()), ("kernel", "kernel"));
     assert_eq!((kept.reason.as_str(), kept.explanation.as_str()), ("rules", "a rule logs"));
+}
+
+/// Each direction is added to the port that receives its packets, as manylane's or as the kernel's.
+#[test]
+fn sums_are_of_all_directions_once() {
+    let sizes = Sizes { flows: 8, ..Sizes::for_routes(0, 0) };
+    let mut writer = TransitMut::new(Memory::zeroed(&sizes), Domain::new(1), &Limits::default());
+    let mut flows = writer.take_flows().expect("nothing else takes it");
+    let mut records = Records::default();
+    for ([original, reply], generations) in [(masqueraded(), [3, 3]), (plain(), [3, 2])] {
+        let number = flows.insert(NewFlow { original, reply }).expect("there is room");
+        records.set(number, Record::live());
+        for (direction, (ports, generation)) in
+            Direction::BOTH.into_iter().zip(LAN_WAN.into_iter().zip(generations))
+        {
+            flows.approve(number, direction, generation, ports);
+        }
+    }
+    let families = Required { ipv4: true, ipv6: true };
+    let terms = LaneTerms { generation: 3, families, ..LaneTerms::default() };
+    let directions = |terms: &LaneTerms, filter: &Filter| -> Vec<_> {
+        let sums = part((&flows, &records, terms), filter, 0).sums;
+        sums.into_iter().map(|(key, sum)| (key, sum.directions)).collect()
+    };
+    let all = Filter::default();
+    assert_eq!(directions(&terms, &all), [((1, true), 2), ((2, false), 1), ((2, true), 1)]);
+    let udp = Filter { protocol: Some(protocol::UDP), ..all.clone() };
+    assert_eq!(directions(&terms, &udp), [((1, true), 1), ((2, false), 1)]);
+    let ipv4_only = LaneTerms { families: Required { ipv6: false, ..families }, ..terms.clone() };
+    assert_eq!(
+        directions(&ipv4_only, &all),
+        [((1, false), 1), ((1, true), 1), ((2, false), 1), ((2, true), 1)]
+    );
 }

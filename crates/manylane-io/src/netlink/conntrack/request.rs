@@ -1,6 +1,7 @@
 //! Requests: look up, change, list.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -105,6 +106,18 @@ impl Conntrack {
         });
         walked.map_err(|refusal| NetlinkError::refused("list the connections".into(), refusal))?;
         Ok(())
+    }
+
+    /// As [`dump`](Conntrack::dump), until `each` has enough.
+    pub fn dump_until(
+        self,
+        mut each: impl FnMut(Connection) -> ControlFlow<()>,
+    ) -> Result<(), NetlinkError> {
+        let request = Plain::list(message_type(IPCTNL_MSG_CT_GET), &[0; NFGENMSG_BYTES]);
+        let walked = self.socket.walk_until(&request, |payload| {
+            decode::connection(payload).map_or(ControlFlow::Continue(()), &mut each)
+        });
+        walked.map_err(|refusal| NetlinkError::refused("list the connections".into(), refusal))
     }
 
     /// The socket's port number, which events about its changes carry.
