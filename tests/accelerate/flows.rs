@@ -30,24 +30,29 @@ const PAYLOAD: usize = 100;
 const COUNTED: u64 = 50;
 
 /// A client's socket and a server's, of UDP.
-struct Datagrams {
+pub(super) struct Datagrams {
     client: UdpSocket,
     server: UdpSocket,
 }
 
 impl Datagrams {
-    fn open(topology: &Topology, [client, server]: [IpAddr; 2]) -> Datagrams {
+    /// Between these addresses, from the first port to the second.
+    pub(super) fn open(
+        topology: &Topology,
+        [client, server]: [IpAddr; 2],
+        [from, to]: [u16; 2],
+    ) -> Datagrams {
         let at = |host: &str, address: IpAddr, port: u16| {
             let end = SocketAddr::new(address, port);
             topology.host(host).run(move || UdpSocket::bind(end)).expect("the address is there")
         };
-        let (client, to) = (at("client", client, CLIENT_PORT), SocketAddr::new(server, PORT));
-        client.connect(to).expect("a route leads there");
-        Datagrams { client, server: at("server", server, PORT) }
+        let client = at("client", client, from);
+        client.connect(SocketAddr::new(server, to)).expect("a route leads there");
+        Datagrams { client, server: at("server", server, to) }
     }
 
     /// A datagram, and its answer.
-    fn ask(&self) {
+    pub(super) fn ask(&self) {
         let mut bytes = [0; 2 * PAYLOAD];
         self.client.send(&bytes[..PAYLOAD]).expect("it is sent");
         let (length, from) = self.server.recv_from(&mut bytes).expect("it arrives");
@@ -70,18 +75,20 @@ pub(super) fn connected(topology: &Topology, to: SocketAddr) -> [TcpStream; 2] {
 }
 
 /// A connection of TCP, from end to end.
-struct Stream {
-    client: TcpStream,
+pub(super) struct Stream {
+    pub(super) client: TcpStream,
     server: TcpStream,
 }
 
 impl Stream {
-    fn open(topology: &Topology, server: IpAddr) -> Stream {
-        let [client, server] = connected(topology, SocketAddr::new(server, PORT));
+    /// To this end.
+    pub(super) fn open(topology: &Topology, to: SocketAddr) -> Stream {
+        let [client, server] = connected(topology, to);
         Stream { client, server }
     }
 
-    fn ask(&mut self) {
+    /// Some bytes, and as many back.
+    pub(super) fn ask(&mut self) {
         let mut bytes = [0; PAYLOAD];
         self.client.write_all(&bytes).expect("it is sent");
         self.server.read_exact(&mut bytes).expect("it arrives");
@@ -153,7 +160,7 @@ fn what_is_shown_of_connections_is_what_conntrack_has_and_what_was_sent() {
     // Without rules no connection decides, and a sample is shown.
     assert!(!bed.lane().is_needed());
     let shown = bed.show("flows");
-    assert!(shown.starts_with("A sample: no rule filters by connection"), "{shown}");
+    assert!(shown.starts_with("By sample: no rule filters by connection"), "{shown}");
     let sample: AcceleratedFlows =
         serde_json::from_str(&bed.show("flows --json")).expect("it is the API's JSON");
     assert!(sample.one_in >= 1);
@@ -167,12 +174,12 @@ fn what_is_shown_of_connections_is_what_conntrack_has_and_what_was_sent() {
     let mut streams = Vec::new();
     let mut datagrams = Vec::new();
     for (client, server, wan, headers) in families {
-        let udp = Datagrams::open(&bed.topology, [client, server]);
+        let udp = Datagrams::open(&bed.topology, [client, server], [CLIENT_PORT, PORT]);
         let flow = bed.until_forwarded(client, TransportProtocol::Udp, || udp.ask());
         has_ends(&flow, [client, server, wan], CLIENT_PORT);
         counts(&bed, client, &udp, headers);
         datagrams.push(udp);
-        let mut stream = Stream::open(&bed.topology, server);
+        let mut stream = Stream::open(&bed.topology, SocketAddr::new(server, PORT));
         let flow = bed.until_forwarded(client, TransportProtocol::Tcp, || stream.ask());
         let port = stream.client.local_addr().expect("it is connected").port();
         has_ends(&flow, [client, server, wan], port);

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use clap::Args;
 use manylane_api::accelerate::{
-    FLOWS_PAGE_MAX, LaneStatus, TrackedFlowsRequest, TransportProtocol,
+    FLOWS_PAGE_MAX, KernelFlowsRequest, LaneStatus, TrackedFlowsRequest, TransportProtocol,
 };
 use manylane_api::{Client, ClientError};
 
@@ -28,6 +28,12 @@ pub(super) struct FlowOptions {
     /// For `flows`: translated connections only
     #[arg(long)]
     nat: bool,
+    /// For `flows`: connections that the kernel forwards, and what keeps each there
+    #[arg(long)]
+    kernel: bool,
+    /// For `flows --kernel`: connections that this keeps there, by the name in the table
+    #[arg(long, value_name = "NAME", requires = "kernel")]
+    reason: Option<String>,
     /// For `flows`: connections of a page
     #[arg(long, value_name = "N", value_parser = limit)]
     limit: Option<usize>,
@@ -50,6 +56,33 @@ fn limit(text: &str) -> Result<usize, String> {
 fn page(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=PAGES_MAX).contains(number));
     number.ok_or_else(|| format!("a number from 1 to {PAGES_MAX} is wanted"))
+}
+
+/// A page of connections that the operator wants.
+#[derive(Debug, PartialEq)]
+pub(super) enum Page {
+    /// Of the flow table.
+    Table(TrackedFlowsRequest),
+    /// Of the kernel's.
+    Kernel(KernelFlowsRequest),
+}
+
+impl Page {
+    /// Where it is, below the API's version.
+    pub(super) fn path(&self) -> &'static str {
+        match self {
+            Page::Table(_) => "/flows/table",
+            Page::Kernel(_) => "/flows/kernel",
+        }
+    }
+
+    /// The answer as the API gives it.
+    pub(super) fn json(&self, client: &Client, path: &str) -> Result<String, ClientError> {
+        match self {
+            Page::Table(request) => client.post_text(path, request),
+            Page::Kernel(request) => client.post_text(path, request),
+        }
+    }
 }
 
 impl FlowOptions {
@@ -77,9 +110,9 @@ impl FlowOptions {
     }
 
     fn chooses_beside_protocol(&self) -> bool {
-        let FlowOptions { port, address, transport_port, nat, limit, page, .. } = self;
+        let FlowOptions { port, address, transport_port, nat, kernel, limit, page, .. } = self;
         let filters = port.is_some() || address.is_some() || transport_port.is_some() || *nat;
-        filters || limit.is_some() || page.is_some()
+        filters || *kernel || limit.is_some() || page.is_some()
     }
 
     /// The part of the path that says which packet of a connection, if that is said.
@@ -90,20 +123,35 @@ impl FlowOptions {
         }
     }
 
-    /// The page of the flow table to show; none where no connection decides, and the operator chooses no page.
-    pub(super) fn page(&self, client: &Client) -> Result<Option<TrackedFlowsRequest>, ClientError> {
+    /// The page to show; none where no connection decides, and the operator chooses no page.
+    pub(super) fn page(&self, client: &Client) -> Result<Option<Page>, ClientError> {
         if !self.chooses() && !client.ask::<LaneStatus>(LANE)?.is_needed() {
             return Ok(None);
         }
+        let FlowOptions { address, protocol, transport_port, .. } = *self;
+        let (port, translated) = (self.port.clone(), self.nat.then_some(true));
         let limit = self.limit.unwrap_or(LIMIT);
-        Ok(Some(TrackedFlowsRequest {
-            port: self.port.clone(),
-            address: self.address,
-            protocol: self.protocol,
-            transport_port: self.transport_port,
-            translated: self.nat.then_some(true),
-            limit,
-            offset: (self.page.unwrap_or(1) - 1) * limit,
+        let offset = (self.page.unwrap_or(1) - 1) * limit;
+        Ok(Some(match self.kernel {
+            false => Page::Table(TrackedFlowsRequest {
+                port,
+                address,
+                protocol,
+                transport_port,
+                translated,
+                limit,
+                offset,
+            }),
+            true => Page::Kernel(KernelFlowsRequest {
+                port,
+                address,
+                protocol,
+                transport_port,
+                translated,
+                reason: self.reason.clone(),
+                limit,
+                offset,
+            }),
         }))
     }
 }
@@ -112,20 +160,25 @@ impl FlowOptions {
 pub(super) fn table(
     client: &Client,
     path: &str,
-    page: Option<&TrackedFlowsRequest>,
+    page: Option<&Page>,
 ) -> Result<String, ClientError> {
     match page {
-        Some(page) => {
+        Some(Page::Table(page)) => {
             let answer = client.post(path, page)?;
             Ok(tables::flows::page(&answer, page, &client.ask(LANE)?))
         }
-        None => client.post(path, &()).map(|answer| tables::flows::sampled(&answer)),
+        Some(Page::Kernel(page)) => {
+            client.post(path, page).map(|answer| tables::kernel_flows::page(&answer, page))
+        }
+        None => {
+            let answer = client.post(path, &())?;
+            Ok(tables::flows::sampled(&answer, &client.ask(LANE)?))
+        }
     }
 }
 
 /// Below the API's version.
 pub(super) const SAMPLE: &str = "/flows";
-pub(super) const TABLE: &str = "/flows/table";
 pub(super) const DIFF: &str = "/flows/diff";
 
 const LANE: &str = "/v1/accelerate/lane";

@@ -158,6 +158,10 @@ const EXAMPLES: &[(&str, &str)] = &[
         "manylane show flows --nat --port eth1",
         "Of accelerate: translated connections of an interface, the largest first.",
     ),
+    (
+        "manylane show flows --kernel --reason rules",
+        "The connections that a rule keeps in the kernel, and the rule.",
+    ),
     ("manylane top", "Everything, live; `?` lists the keys."),
     ("manylane trace -c 2 udp port 53", "The stages of the next two packets of DNS."),
     (

@@ -6,12 +6,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use manylane_api::accelerate::{
-    AcceleratedPort, AcceleratorConfig, AcceleratorStatus, TrackedFlowsRequest,
-};
+use manylane_api::accelerate::{AcceleratedPort, AcceleratorConfig, AcceleratorStatus};
 use manylane_api::{Client, ClientError, ConfigStatus, DEFAULT_SOCKET};
 
-use super::flows::{self, FlowOptions};
+use super::flows::{self, FlowOptions, Page};
 use super::{percent_encoded, watch};
 use crate::tables::{self, accelerate, extent};
 use crate::terminal::{SOCKET, USAGE, complain, done, print};
@@ -177,15 +175,15 @@ pub(super) fn table(client: &Client, what: Noun, at: &Place) -> Result<String, C
 pub(super) struct Place {
     pub path: String,
     pub is_accelerator: bool,
-    /// The page of the flow table to show.
-    pub page: Option<TrackedFlowsRequest>,
+    /// The page of connections to show.
+    pub page: Option<Page>,
 }
 
 impl Place {
     /// The answer as the API gives it.
     pub fn json(&self, client: &Client) -> Result<String, ClientError> {
         match &self.page {
-            Some(page) => client.post_text(&self.path, page),
+            Some(page) => page.json(client, &self.path),
             None if is_comparison(&self.path) => patient(client).post_text(&self.path, &()),
             None if self.path.ends_with(flows::SAMPLE) && self.is_accelerator => {
                 client.post_text(&self.path, &())
@@ -223,8 +221,8 @@ pub(super) fn place(client: &Client, question: &Question) -> Result<Place, Clien
         (Noun::Flows, true, false) => question.flows.page(client)?,
         _ => None,
     };
-    if page.is_some() {
-        path = format!("{base}{}", flows::TABLE);
+    if let Some(page) = &page {
+        path = format!("{base}{}", page.path());
     }
     Ok(Place { path, is_accelerator, page })
 }

@@ -49,6 +49,7 @@ fn only_what_works_is_listed() {
         ),
         ("show flows", "/flows"),
         ("show flows --nat --port lan --page 2", "/flows"),
+        ("show flows --kernel --reason rules --nat", "/flows"),
         ("show flows --diff", "/flows/diff"),
     ] {
         let question = asked(words);
@@ -197,6 +198,7 @@ fn what_is_accelerated_as_tables() {
                 "> 10.2.0.1:80 10.2.0.254:4000 wan > lan ingress 2,000 3.00 MB",
                 "> [2001:db8:2::1]:53 wan > lan rules 0 0 B",
                 "rules: table inet filter, chain forward, handle 4: `iifname \"wan\" log`: logs such packets",
+                "lan ingress 2 1,010 61.0 kB",
                 "12 connections entered, 20 proposed. Refused: unsettled 6, rules 2.",
             ],
         ),
@@ -208,7 +210,7 @@ fn what_is_accelerated_as_tables() {
             ],
         ),
         (
-            flows::sampled(&Sample.flows().unwrap()),
+            flows::sampled(&Sample.flows().unwrap(), &Sample.lane().unwrap()),
             &["10.1.0.1:4000 > 10.2.0.1:53 UDP lan ingress 3", "one packet in 16"],
         ),
     ] {

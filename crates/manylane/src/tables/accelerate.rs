@@ -319,11 +319,16 @@ pub(crate) fn diff(lines: &[String]) -> String {
     }
 }
 
+/// Whether manylane forwards a packet, in a sentence.
+pub(crate) fn verdict(why: &Why) -> String {
+    match (&why.egress, &why.to) {
+        (Some(egress), Some(to)) => format!("Forwarded by {egress} to {to}."),
+        _ => format!("Left to the kernel ({}): {}", why.verdict, why.explanation),
+    }
+}
+
 pub(crate) fn why(why: &Why) -> String {
-    let mut text = match (&why.egress, &why.to) {
-        (Some(egress), Some(to)) => format!("Forwarded by {egress} to {to}.\n"),
-        _ => format!("Left to the kernel ({}): {}\n", why.verdict, why.explanation),
-    };
+    let mut text = verdict(why) + "\n";
     if let Some(mirror) = &why.mirror {
         let mut rows = Vec::new();
         let mut row = |name: &str, value: String| rows.push(vec![name.to_owned(), value]);

@@ -2,7 +2,7 @@
 
 use manylane_api::accelerate::{
     AcceleratedFlow, AcceleratedFlows, LaneCount, LaneStatus, TrackedDirection, TrackedFlow,
-    TrackedFlows, TrackedFlowsDiff, TrackedFlowsRequest, WhyFlow,
+    TrackedFlows, TrackedFlowsDiff, TrackedFlowsRequest, TrackedSum, WhyFlow,
 };
 
 use crate::terminal::table::{bytes, count, duration, lay_out, plural};
@@ -17,6 +17,7 @@ pub(crate) fn page(
     if !page.flows.is_empty() {
         let titles = ["Connection", "NAT", "Way", "By", ">Packets", ">Bytes", ">Age", ">Idle"];
         text = text + "\n" + &lay_out(&titles, page.flows.iter().map(row)) + &reasons(&page.flows);
+        text = text + "\nDirections, by port and tier:\n" + &sums(&page.sums);
     }
     text + "\n" + &status(lane)
 }
@@ -39,6 +40,15 @@ fn head(page: &TrackedFlows, request: &TrackedFlowsRequest) -> String {
         count(*used),
         count(*capacity)
     )
+}
+
+/// What the directions have counted that arrive by a port and that a tier forwards.
+fn sums(sums: &[TrackedSum]) -> String {
+    let row = |sum: &TrackedSum| {
+        let TrackedSum { ingress, tier, directions, packets, bytes: all } = sum;
+        vec![ingress.clone(), tier.clone(), count(*directions), count(*packets), bytes(*all)]
+    };
+    lay_out(&["Port", "By", ">Directions", ">Packets", ">Bytes"], sums.iter().map(row))
 }
 
 fn row(flow: &TrackedFlow) -> Vec<String> {
@@ -120,10 +130,14 @@ fn reasons_of(what: &str, counts: &[LaneCount]) -> String {
     if some.is_empty() { String::new() } else { format!("{what}: {}.", some.join(", ")) }
 }
 
-/// A sample, where no connection decides.
-pub(crate) fn sampled(sample: &AcceleratedFlows) -> String {
+/// A sample, where no connection decides, or no table is kept.
+pub(crate) fn sampled(sample: &AcceleratedFlows, lane: &LaneStatus) -> String {
+    let why = match lane.capacity {
+        0 => "the daemon runs with `--flows 0`, without a table of connections",
+        _ => "no rule filters by connection or translates, so no table of connections is kept",
+    };
     let head = format!(
-        "A sample: no rule filters by connection or translates, so no table of connections is kept.\n\
+        "By sample: {why}.\n\
          Of the packets of a tenth of a second, one packet in {}: {}.\n",
         count(sample.one_in),
         plural(sample.packets as usize, "packet")
@@ -161,6 +175,11 @@ pub(crate) fn diff(diff: &TrackedFlowsDiff) -> String {
 
 /// What decides about a packet's connection.
 pub(crate) fn why(flow: &WhyFlow) -> String {
+    lay_out(&["Connection", ""], why_rows(flow))
+}
+
+/// Its rows: what each line is about, and what is said of that.
+pub(crate) fn why_rows(flow: &WhyFlow) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     let mut row = |name: &str, value: String| rows.push(vec![name.to_owned(), value]);
     match (flow.state.as_str(), flow.reason.as_str()) {
@@ -200,5 +219,5 @@ pub(crate) fn why(flow: &WhyFlow) -> String {
             }
         }
     }
-    lay_out(&["Connection", ""], rows)
+    rows
 }

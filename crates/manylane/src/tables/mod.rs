@@ -4,6 +4,7 @@ pub(crate) mod accelerate;
 pub(crate) mod export;
 pub(crate) mod extent;
 pub(crate) mod flows;
+pub(crate) mod kernel_flows;
 mod sockets;
 mod steering;
 
