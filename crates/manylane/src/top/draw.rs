@@ -5,9 +5,10 @@ use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Borders, Clear, Paragraph, Row, Table};
+use ratatui::widgets::{Block, Borders, Clear, Paragraph, Row, Table, Wrap};
 
-use super::panes::{Cell, Pane};
+use super::detail::Detail;
+use super::panes::{self, Cell, Pane};
 use super::view::{Choice, View};
 
 /// Draws all of it.
@@ -16,7 +17,9 @@ pub fn draw(frame: &mut Frame<'_>, view: &mut View) {
         Layout::vertical([Constraint::Length(2), Constraint::Min(0), Constraint::Length(1)])
             .areas(frame.area());
     draw_head(frame, head, view);
-    if view.is_zoomed {
+    if let Some(detail) = &view.detail {
+        draw_detail(frame, body, detail);
+    } else if view.is_zoomed {
         draw_pane(frame, body, view, view.selected);
     } else {
         let heights = heights(&view.panes, body.height.into());
@@ -25,7 +28,11 @@ pub fn draw(frame: &mut Frame<'_>, view: &mut View) {
             draw_pane(frame, *area, view, pane);
         }
     }
-    let keys = "q quit  ? help  Tab pane  Enter zoom  s sort  r reverse  space pause  +/- pace";
+    let keys = match (view.detail.is_some(), view.has_cursor()) {
+        (true, _) => "q quit  ? help  Esc back  Down Up scroll",
+        (_, true) => "q quit  ? help  Esc panes  Enter why  s sort  f port  g group  space pause",
+        _ => "q quit  ? help  Tab pane  Enter zoom  s sort  r reverse  space pause  +/- pace",
+    };
     let foot_line = match &view.trouble {
         Some(trouble) => Line::from(format!("no answer: {trouble}")).style(bad()),
         None => Line::from(keys).dim(),
@@ -69,7 +76,11 @@ fn heights(panes: &[Pane], lines: usize) -> Vec<usize> {
 fn draw_pane(frame: &mut Frame<'_>, area: Rect, view: &View, number: usize) {
     let (pane, choice) = (&view.panes[number], view.choices[number]);
     let shown = usize::from(area.height).saturating_sub(FRAME);
-    let skipped = choice.skipped.min(pane.rows.len().saturating_sub(shown));
+    let has_cursor = view.has_cursor();
+    let skipped = match has_cursor {
+        true => (view.cursor + 1).saturating_sub(shown),
+        false => choice.skipped.min(pane.rows.len().saturating_sub(shown)),
+    };
     let rows = &pane.rows[skipped..pane.rows.len().min(skipped + shown)];
     let mut title = Span::from(format!(" {} {} ", number + 1, pane.title)).bold();
     if number == view.selected {
@@ -87,7 +98,12 @@ fn draw_pane(frame: &mut Frame<'_>, area: Rect, view: &View, number: usize) {
         .title(Line::from(left_out).dim().alignment(Alignment::Right));
     let widths = widths(pane, area.width);
     let count = widths.len();
-    let table = Table::new(rows.iter().map(|row| line(&row[..count])), widths)
+    let lines = rows.iter().enumerate().map(|(place, row)| {
+        let line = line(row, count);
+        let is_picked = has_cursor && skipped + place == view.cursor;
+        if is_picked { line.style(Style::new().add_modifier(Modifier::REVERSED)) } else { line }
+    });
+    let table = Table::new(lines, widths)
         .header(header(&pane.columns[..count], choice))
         .column_spacing(1)
         .block(block);
@@ -108,8 +124,8 @@ fn header(columns: &[&str], choice: Choice) -> Row<'static> {
     Row::new(titles)
 }
 
-fn line(row: &[Cell]) -> Row<'_> {
-    Row::new(row.iter().map(|cell| match cell {
+fn line(row: &panes::Row, columns: usize) -> Row<'_> {
+    Row::new(row.cells[..columns].iter().map(|cell| match cell {
         Cell::Text(text) => Line::from(text.as_str()),
         Cell::Number { shown, is_bad, .. } => {
             let line = Line::from(shown.as_str()).alignment(Alignment::Right);
@@ -133,7 +149,7 @@ fn widths(pane: &Pane, width: u16) -> Vec<Constraint> {
             let least = title.trim_start_matches('>').len();
             // So that columns do not dance with every digit.
             let least = if title.starts_with('>') { least.max(6) } else { least };
-            pane.rows.iter().map(|row| shown(&row[column])).fold(least, usize::max)
+            pane.rows.iter().map(|row| shown(&row.cells[column])).fold(least, usize::max)
         })
         .collect();
     let fitted =
@@ -152,11 +168,28 @@ fn fit(pane: &Pane, widths: &[usize], width: usize) -> Option<Vec<usize>> {
         return (sum <= width).then_some(widths);
     };
     let left = width.checked_sub(sum - widths[widest])?;
-    if left < widths[widest].min(TEXT_MIN) {
+    let has_optional = widths.len() > pane.columns.len() - pane.optional;
+    let least = if has_optional { widths[widest] } else { widths[widest].min(TEXT_MIN) };
+    if left < least {
         return None;
     }
     widths[widest] = left.min(widths[widest].max(TEXT_MIN));
     Some(widths)
+}
+
+/// What is said of a flow.
+fn draw_detail(frame: &mut Frame<'_>, area: Rect, detail: &Detail) {
+    let port = match detail.picked.port.as_str() {
+        "" => String::new(),
+        port => format!(", received by {port}"),
+    };
+    let title = Span::from(format!(" {}{port} ", detail.picked.flow)).bold().reversed();
+    let lines: Vec<_> = detail.lines().into_iter().map(Line::from).collect();
+    let text = Paragraph::new(lines)
+        .wrap(Wrap { trim: false })
+        .scroll((detail.skipped, 0))
+        .block(Block::new().borders(Borders::TOP).title(title));
+    frame.render_widget(text, area);
 }
 
 fn draw_help(frame: &mut Frame<'_>) {
@@ -205,17 +238,20 @@ const HELP: &str = "\
  q, Ctrl-C        quit
  Tab, 1 to 5      select a pane
  Enter, z; Esc    zoom the selected pane; show all panes
- s, Right         sort by the next column (underlined)
+ Enter (zoomed)   explain the flow
+ f                flows of the next port
+ g                add flows up by port and tier
+ s, Right         sort by the next column
  S, Left          sort by the previous column
  r                reverse the order
  Up, Down, j, k   scroll; also PageUp, PageDown
- space, p         pause, without queries meanwhile
- + and -          update twice, or half, as often
+ space, p         pause the queries
+ + and -          update more or less often
  ?                show this help; any key closes it
 
  Rates are between two updates; bits include Ethernet headers.
- Flows are a sample: 32 packets at each update. Where an
- accelerator forwards by connection, they are its table.";
+ Flows are a sample: 32 packets at each update.
+ Where connections decide they are a table; Kernel has others.";
 
 /// With its frame.
 const HELP_WIDTH: u16 = 64;

@@ -5,12 +5,16 @@
 //! | `sample` | `Sampler`: a thread that queries the daemon at each interval               |
 //! | `flows`  | the flows of a sample of packets                                           |
 //! | `panes`  | two answers as tables of rates, for either kind of daemon                  |
+//! | `flow_panes` | the tables of flows, and of connections that the kernel forwards       |
+//! | `detail` | one flow: its forwarder, and what keeps it in the kernel                   |
 //! | `view`   | `View`: the operator's choices: pane, order, zoom                          |
 //! | `draw`   | draws the view in the cells of a terminal                                  |
 //!
 //! Three threads send to this one: the keyboard's, the sampler's, and the signals'. A pause stops the queries.
 
+mod detail;
 mod draw;
+mod flow_panes;
 mod flows;
 mod panes;
 mod sample;
@@ -32,9 +36,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::terminal::{SOCKET, USAGE, complain};
+use detail::Picked;
 use manylane_api::DEFAULT_SOCKET;
+use manylane_api::accelerate::Why;
 use manylane_api::{Client, ClientError};
-use sample::{Sample, Sampler};
+use sample::{Sample, Sampler, Watched};
 use view::{View, Wish};
 
 /// The options of `manylane top`.
@@ -53,6 +59,8 @@ enum Happening {
     Input(Event),
     /// The daemon's answer. The view shows an error, and the sampler tries again.
     Answer(Result<Sample, ClientError>),
+    /// What the daemon says of a flow.
+    Why(Picked, Box<Result<Why, String>>),
     Signal,
     /// The terminal's input ended.
     InputEnded(io::Error),
@@ -66,7 +74,7 @@ pub fn run(options: &TopOptions) -> ExitCode {
         );
         return USAGE.into();
     }
-    let first = match sample::take(&Client::new(&options.socket)) {
+    let first = match sample::take(&Client::new(&options.socket), &Watched::default()) {
         Ok(sample) => sample,
         Err(error) => {
             complain(&format_args!("error: {error}"));
@@ -108,9 +116,10 @@ fn follow(
         match happening {
             Happening::Input(event) => match view.input(&event) {
                 Some(Wish::Quit) => return Ok(()),
-                Some(Wish::Pace(pace)) => sampler.set_pace(pace),
+                Some(Wish::Order(order)) => sampler.order(order),
                 None => {}
             },
+            Happening::Why(picked, why) => view.explain(&picked, *why),
             Happening::Answer(Ok(sample)) => view.add(sample),
             Happening::Answer(Err(error)) => view.trouble = Some(error.to_string()),
             Happening::Signal => return Ok(()),

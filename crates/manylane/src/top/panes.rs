@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use super::detail::Picked;
+use super::flow_panes::{self, FlowChoice};
 use super::flows::Flows;
 use super::sample::{Accelerator, Forwarder, Of, Sample};
-use crate::tables::flows;
 use crate::terminal::table::{count, duration, short, signed};
-use manylane_api::accelerate::{TrackedDirection, TrackedFlow, TrackedFlows};
 use manylane_api::{PortState, PortStatus, WorkerState};
 
 /// A table, with a title.
@@ -15,11 +15,27 @@ pub struct Pane {
     pub title: &'static str,
     /// A title that starts with `>` is of a column of numbers.
     pub columns: &'static [&'static str],
+    /// The number of last columns that are shown only where all columns are whole.
+    pub optional: usize,
     /// The column that rows are sorted by, until the user says otherwise; by names, those of the first.
     pub order: usize,
-    pub rows: Vec<Vec<Cell>>,
+    pub rows: Vec<Row>,
     /// What is to be said of it, or why it has no rows.
     pub note: String,
+}
+
+/// A line of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    pub cells: Vec<Cell>,
+    /// The flow that it is about, if the operator can pick it.
+    pub picked: Option<Picked>,
+}
+
+impl From<Vec<Cell>> for Row {
+    fn from(cells: Vec<Cell>) -> Row {
+        Row { cells, picked: None }
+    }
 }
 
 /// One value.
@@ -65,21 +81,21 @@ impl<'s> Between<'s> {
     }
 
     /// The head, and the panes in their order. Of flows this is what is known from several samples.
-    pub fn shown(&self, flows: &Flows) -> (Head, Vec<Pane>) {
+    pub fn shown(&self, flows: &Flows, choice: &FlowChoice) -> (Head, Vec<Pane>) {
         match &self.now.of {
             Of::Forwarder(now) => {
                 let former = self.former.and_then(|former| match &former.of {
                     Of::Forwarder(former) => Some(&**former),
                     Of::Accelerator(_) => None,
                 });
-                self.forwarder(former, now, flows)
+                self.forwarder(former, now, flows, choice)
             }
             Of::Accelerator(now) => {
                 let former = self.former.and_then(|former| match &former.of {
                     Of::Accelerator(former) => Some(&**former),
                     Of::Forwarder(_) => None,
                 });
-                self.accelerator(former, now, flows)
+                self.accelerator(former, now, flows, choice)
             }
         }
     }
@@ -89,6 +105,7 @@ impl<'s> Between<'s> {
         former: Option<&Forwarder>,
         now: &Forwarder,
         flows: &Flows,
+        choice: &FlowChoice,
     ) -> (Head, Vec<Pane>) {
         let ledger = |value: fn(&Forwarder) -> u64| self.rate(former.map(value), value(now));
         let received = ledger(|daemon| daemon.ledger.received);
@@ -122,7 +139,7 @@ impl<'s> Between<'s> {
             self.workers(former, now),
             self.drops(former, now),
             self.rings(former, now),
-            flow_pane(flows, share, now.flows_trouble.as_deref()),
+            flow_panes::received(flows, share, now.flows_trouble.as_deref(), choice),
         ];
         (head, panes)
     }
@@ -150,7 +167,7 @@ impl<'s> Between<'s> {
         });
         let columns =
             &["Port", "State", ">In/s", ">In bit/s", ">Out/s", ">Out bit/s", ">Drop/s", ">Lost/s"];
-        Pane { title: "Ports", columns, order: 0, rows: rows.collect(), note: String::new() }
+        pane("Ports", columns, 0, rows.collect(), "")
     }
 
     fn workers(&self, former: Option<&Forwarder>, now: &Forwarder) -> Pane {
@@ -180,7 +197,7 @@ impl<'s> Between<'s> {
         });
         let columns =
             &[">Worker", "On", ">Busy %", ">In/s", ">Out/s", ">Woken/s", ">Held", ">Frames"];
-        Pane { title: "Workers", columns, order: 0, rows: rows.collect(), note: String::new() }
+        pane("Workers", columns, 0, rows.collect(), "")
     }
 
     fn drops(&self, former: Option<&Forwarder>, now: &Forwarder) -> Pane {
@@ -240,6 +257,7 @@ impl<'s> Between<'s> {
         former: Option<&Accelerator>,
         now: &Accelerator,
         flows: &Flows,
+        choice: &FlowChoice,
     ) -> (Head, Vec<Pane>) {
         let ledger = |value: fn(&Accelerator) -> u64| self.rate(former.map(value), value(now));
         let lease = &now.daemon.lease;
@@ -266,14 +284,16 @@ impl<'s> Between<'s> {
             },
         };
         let share = ledger(|daemon| daemon.ledger.seen).unwrap_or(0.0);
+        let trouble = now.flows_trouble.as_deref();
         let panes = vec![
             self.accelerated_ports(former, now),
             self.tiers(former, now),
             self.passed(former, now),
             match &now.tracked {
-                Some(tracked) => self.tracked(former, tracked),
-                None => accelerated_flow_pane(flows, share, now.flows_trouble.as_deref()),
+                Some(tracked) => flow_panes::tracked(self, former, tracked, choice),
+                None => flow_panes::sampled(flows, share, trouble, now.lane.as_ref(), choice),
             },
+            flow_panes::kernel(now, choice),
         ];
         (head, panes)
     }
@@ -315,7 +335,7 @@ impl<'s> Between<'s> {
             ">Drop/s",
             ">Lost/s",
         ];
-        Pane { title: "Ports", columns, order: 0, rows: rows.collect(), note: String::new() }
+        pane("Ports", columns, 0, rows.collect(), "")
     }
 
     fn tiers(&self, former: Option<&Accelerator>, now: &Accelerator) -> Pane {
@@ -347,83 +367,10 @@ impl<'s> Between<'s> {
         pane("Drops", columns, 2, rows.collect(), "nothing was passed or dropped")
     }
 
-    /// The directions of connections, where these decide: exact, not sampled.
-    fn tracked(&self, former: Option<&Accelerator>, now: &TrackedFlows) -> Pane {
-        let before = former.and_then(|daemon| daemon.tracked.as_ref());
-        let before: BTreeMap<_, _> =
-            before.iter().flat_map(|table| &table.flows).map(|flow| (key(flow), flow)).collect();
-        let row =
-            |flow: &TrackedFlow, side: fn(&TrackedFlow) -> &TrackedDirection, name: String| {
-                let was = before.get(&key(flow)).map(|flow| side(flow));
-                let is = side(flow);
-                vec![
-                    text(&name),
-                    text(&is.ingress),
-                    text(flows::by(is)),
-                    number(self.rate(was.map(|was| was.packets), is.packets)),
-                    number(self.rate(was.map(|was| was.bytes * 8), is.bytes * 8)),
-                    whole(is.bytes),
-                ]
-            };
-        let both = |flow: &TrackedFlow| {
-            let TrackedFlow { protocol, source, destination, .. } = flow;
-            let there = format!("{source} > {destination} {protocol}");
-            let TrackedFlow { translated_source, translated_destination, .. } = flow;
-            let back = format!("{translated_destination} > {translated_source} {protocol}");
-            [row(flow, |flow| &flow.original, there), row(flow, |flow| &flow.reply, back)]
-        };
-        let rows: Vec<_> = now.flows.iter().flat_map(both).collect();
-        let note = match now.total as usize > now.flows.len() {
-            true => {
-                let (shown, all) = (count(now.flows.len() as u64), count(now.total));
-                format!("the {shown} largest of {all} connections")
-            }
-            false => format!("{} connections", count(now.total)),
-        };
-        let columns = &["Flow", "Port", "By", ">Packets/s", ">bit/s", ">Bytes"];
-        Pane { title: "Flows", columns, order: 3, rows, note }
-    }
-
     /// The rate of a counter. A counter that decreased has begun anew.
-    fn rate(&self, former: Option<u64>, now: u64) -> Option<f64> {
+    pub fn rate(&self, former: Option<u64>, now: u64) -> Option<f64> {
         let former = former.filter(|_| self.seconds > 0.0)?;
         Some(now.saturating_sub(former) as f64 / self.seconds)
-    }
-}
-
-/// What tells connections apart: a former one may have had these ends.
-fn key(flow: &TrackedFlow) -> (u32, &str, &str, &str) {
-    (flow.id, &flow.protocol, &flow.source, &flow.destination)
-}
-
-fn flow_pane(flows: &Flows, received: f64, trouble: Option<&str>) -> Pane {
-    let rows = flows.by_flow.iter().map(|(at, packets)| {
-        let share = *packets as f64 / flows.packets as f64;
-        let share = [number(Some(share * 100.0)), number(Some(share * received))];
-        [text(&at.flow), text(&at.port)].into_iter().chain(share).collect()
-    });
-    let columns = &["Flow", "Port", ">%", ">About/s"];
-    let note = flow_note(flows, trouble);
-    Pane { title: "Flows", columns, order: 2, rows: rows.collect(), note }
-}
-
-/// With the tier that forwards each flow, or why the kernel does.
-fn accelerated_flow_pane(flows: &Flows, received: f64, trouble: Option<&str>) -> Pane {
-    let rows = flows.by_flow.iter().map(|(at, packets)| {
-        let share = *packets as f64 / flows.packets as f64;
-        let share = [number(Some(share * 100.0)), number(Some(share * received))];
-        [text(&at.flow), text(&at.port), text(&at.by)].into_iter().chain(share).collect()
-    });
-    let columns = &["Flow", "Port", "By", ">%", ">About/s"];
-    let note = flow_note(flows, trouble);
-    Pane { title: "Flows", columns, order: 3, rows: rows.collect(), note }
-}
-
-fn flow_note(flows: &Flows, trouble: Option<&str>) -> String {
-    match trouble {
-        Some(trouble) => format!("no sample: {trouble}"),
-        None if flows.packets == 0 => "no packet was received".into(),
-        None => format!("of the last {} sampled packets", flows.packets),
     }
 }
 
@@ -436,7 +383,8 @@ fn pane(
     empty: &str,
 ) -> Pane {
     let note = if rows.is_empty() { empty.into() } else { String::new() };
-    Pane { title, columns, order, rows, note }
+    let rows = rows.into_iter().map(Row::from).collect();
+    Pane { title, columns, optional: 0, order, rows, note }
 }
 
 fn alarm(reordered: u64) -> String {
@@ -448,15 +396,15 @@ fn alarm(reordered: u64) -> String {
     }
 }
 
-fn text(text: &str) -> Cell {
+pub fn text(text: &str) -> Cell {
     Cell::Text(text.to_owned())
 }
 
-fn whole(number: u64) -> Cell {
+pub fn whole(number: u64) -> Cell {
     Cell::Number { value: number as f64, shown: count(number), is_bad: false }
 }
 
-fn number(value: Option<f64>) -> Cell {
+pub fn number(value: Option<f64>) -> Cell {
     Cell::Number { value: value.unwrap_or(-1.0), shown: or_dash(value), is_bad: false }
 }
 

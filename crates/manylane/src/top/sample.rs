@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use super::Happening;
+use super::detail::Picked;
 use super::flows::{self, Flows};
 use manylane_api::accelerate::{
-    AcceleratedLedger, AcceleratedPort, AcceleratorStatus, LaneStatus, PassedStatus, TrackedFlows,
-    TrackedFlowsRequest,
+    AcceleratedLedger, AcceleratedPort, AcceleratorStatus, KernelFlows, KernelFlowsRequest,
+    LaneStatus, PassedStatus, TrackedFlows, TrackedFlowsRequest, Why,
 };
 use manylane_api::{
     Client, ClientError, Daemon, DropStatus, Ledger, PortStatus, SteeringStatus, WorkerStatus,
@@ -54,16 +55,29 @@ pub struct Accelerator {
     pub ports: Vec<AcceleratedPort>,
     pub drops: Vec<PassedStatus>,
     pub ledger: AcceleratedLedger,
+    /// The thread that looks after connections, if it answers.
+    pub lane: Option<LaneStatus>,
     /// The largest connections, where connections decide: then no packet is looked at.
     pub tracked: Option<TrackedFlows>,
+    /// Connections that the kernel forwards, if the operator looks at these.
+    pub kernel: Option<Result<KernelFlows, String>>,
     /// Of the packets that were looked at after this.
     pub flows: Flows,
     /// Why none were.
     pub flows_trouble: Option<String>,
 }
 
+/// What the operator looks at, beside what is queried in any case.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Watched {
+    /// Connections of this port only.
+    pub port: Option<String>,
+    /// Connections that the kernel forwards: to list them, the daemon reads conntrack.
+    pub kernel: bool,
+}
+
 /// Queries everything once.
-pub fn take(client: &Client) -> Result<Sample, ClientError> {
+pub fn take(client: &Client, watched: &Watched) -> Result<Sample, ClientError> {
     #[derive(Deserialize)]
     struct Kind {
         #[serde(default)]
@@ -73,12 +87,16 @@ pub fn take(client: &Client) -> Result<Sample, ClientError> {
     if kind == "accelerate" {
         let ports = client.ask("/v1/accelerate/ports")?;
         let at = Instant::now();
+        let lane: Option<LaneStatus> = client.ask("/v1/accelerate/lane").ok();
+        let is_needed = lane.as_ref().is_some_and(LaneStatus::is_needed);
         let accelerator = Accelerator {
             daemon: client.ask("/v1/daemon")?,
             ports,
             drops: client.ask("/v1/accelerate/drops")?,
             ledger: client.ask("/v1/accelerate/ledger")?,
-            tracked: tracked(client),
+            tracked: is_needed.then(|| tracked(client, watched)).flatten(),
+            kernel: watched.kernel.then(|| kernel(client, watched)),
+            lane,
             flows: Flows::default(),
             flows_trouble: None,
         };
@@ -99,12 +117,30 @@ pub fn take(client: &Client) -> Result<Sample, ClientError> {
     Ok(Sample { at, of: Of::Forwarder(Box::new(forwarder)) })
 }
 
-/// Connections, where they decide. Without an answer the next sample tries again.
-fn tracked(client: &Client) -> Option<TrackedFlows> {
-    let lane: LaneStatus = client.ask("/v1/accelerate/lane").ok()?;
-    let largest = TrackedFlowsRequest { limit: TRACKED, ..TrackedFlowsRequest::default() };
-    let ask = || client.post("/v1/accelerate/flows/table", &largest).ok();
-    lane.is_needed().then(ask).flatten()
+/// Connections of the table. Without an answer the next sample tries again.
+fn tracked(client: &Client, watched: &Watched) -> Option<TrackedFlows> {
+    let largest = TrackedFlowsRequest {
+        port: watched.port.clone(),
+        limit: TRACKED,
+        ..TrackedFlowsRequest::default()
+    };
+    client.post("/v1/accelerate/flows/table", &largest).ok()
+}
+
+/// Connections that the kernel forwards.
+fn kernel(client: &Client, watched: &Watched) -> Result<KernelFlows, String> {
+    let first = KernelFlowsRequest {
+        port: watched.port.clone(),
+        limit: TRACKED,
+        ..KernelFlowsRequest::default()
+    };
+    client.post("/v1/accelerate/flows/kernel", &first).map_err(|error| error.to_string())
+}
+
+/// What the daemon says of a flow.
+fn why(client: &Client, picked: &Picked) -> Result<Why, String> {
+    let question = picked.question().ok_or("no daemon knows this flow by its ends")?;
+    client.ask(&question.path()).map_err(|error| error.to_string())
 }
 
 /// Connections that are looked at: more than fit a screen, since of the largest ones some rest.
@@ -119,9 +155,20 @@ pub enum Pace {
     Paused,
 }
 
+/// What the thread that queries is to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Order {
+    /// Query at this pace from now on.
+    Pace(Pace),
+    /// Query this from now on, and at once.
+    Watch(Watched),
+    /// Request what the daemon says of this flow.
+    Ask(Picked),
+}
+
 /// The thread that queries; when this is dropped, the thread ends after the answer that it waits for.
 pub struct Sampler {
-    pace: Sender<Pace>,
+    orders: Sender<Order>,
 }
 
 impl Sampler {
@@ -132,37 +179,51 @@ impl Sampler {
         answers: Sender<Happening>,
     ) -> io::Result<Sampler> {
         let client = Client::new(socket);
-        let (pace, paces) = mpsc::channel();
+        let (orders, received) = mpsc::channel();
         let work = move || {
             // A first rate soon: one sample was taken before this.
             let mut pace = Pace::Every(interval.min(SOON));
             let mut next = Pace::Every(interval);
+            let mut watched = Watched::default();
             loop {
-                let changed = match pace {
-                    Pace::Every(interval) => paces.recv_timeout(interval),
-                    Pace::Paused => paces.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                let order = match pace {
+                    Pace::Every(interval) => received.recv_timeout(interval),
+                    Pace::Paused => received.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 };
-                match changed {
-                    Ok(changed) => {
+                match order {
+                    Ok(Order::Pace(changed)) => {
                         (pace, next) = (changed, changed);
                         continue;
+                    }
+                    Ok(Order::Ask(picked)) => {
+                        let why = Box::new(why(&client, &picked));
+                        if answers.send(Happening::Why(picked, why)).is_err() {
+                            return;
+                        }
+                        continue;
+                    }
+                    Ok(Order::Watch(changed)) => {
+                        watched = changed;
+                        if pace == Pace::Paused {
+                            continue;
+                        }
                     }
                     Err(RecvTimeoutError::Disconnected) => return,
                     Err(RecvTimeoutError::Timeout) => pace = next,
                 }
-                let answer = take(&client).map(|sample| with_flows(&client, sample));
+                let answer = take(&client, &watched).map(|sample| with_flows(&client, sample));
                 if answers.send(Happening::Answer(answer)).is_err() {
                     return;
                 }
             }
         };
         thread::Builder::new().name("sampler".into()).spawn(work)?;
-        Ok(Sampler { pace })
+        Ok(Sampler { orders })
     }
 
-    /// Asks at this pace from now on.
-    pub fn set_pace(&self, pace: Pace) {
-        let _ = self.pace.send(pace); // The thread ends only after this.
+    /// Has the thread do this next.
+    pub fn order(&self, order: Order) {
+        let _ = self.orders.send(order); // The thread ends only after this.
     }
 }
 
