@@ -10,14 +10,6 @@ const KERNEL_COLUMNS = [
   { name: "address", left: true }, { name: "interface", left: true }, { name: "link-layer address", left: true },
   { name: "state", left: true }, { name: "used by us" },
 ];
-const REASON_COLUMNS = [
-  { name: "reason", left: true }, { name: "what became of it", left: true }, { name: "connections/s" }, { name: "since the start" }, { name: "why", left: true, words: true },
-];
-const FLOW_COLUMNS = [
-  { name: "source", left: true }, { name: "destination", left: true }, { name: "protocol", left: true }, { name: "ingress", left: true },
-  { name: "by", left: true }, { name: "packets/s" }, { name: "bit/s" }, { name: "bytes" },
-];
-const FLOWS_SHOWN = 20;
 const WHY_COLUMNS = [{ name: "port", left: true }, { name: "found", left: true, words: true }, { name: "what changes it", left: true, words: true }];
 
 const SILENT = "The mirror's thread does not answer: it is busy. What it knows is shown when it does.";
@@ -31,7 +23,7 @@ const unseen = (ledger) => {
 class Accelerator {
   constructor() {
     this.rates = new Rates();
-    this.flowRates = new Rates();
+    this.connections = new Connections();
     this.ports = new Chart(at("ports-chart"), "forwarded by ingress port, packets/s", "");
     this.drops = new Chart(at("drops-chart"), "left to the kernel or lost, by reason, packets/s", "");
     this.round = 0;
@@ -56,7 +48,7 @@ class Accelerator {
     const passed = this.showDrops(answers["accelerate/drops"]);
     this.showLedger(ledger, port.seen > 0);
     this.showMirror(answers["accelerate/mirror"], answers["accelerate/ports"]);
-    this.showLane(answers["accelerate/lane"]);
+    this.connections.show(answers["accelerate/lane"], answers["accelerate/ports"], this.rates);
     if (answers["accelerate/neighbours"] === null) say(at("neighbours-note"), SILENT);
     if (answers["accelerate/neighbours"]) this.showNeighbours(answers["accelerate/neighbours"]);
     tiles([
@@ -128,47 +120,6 @@ class Accelerator {
     const state = lease.holds ? "The lease holds: programs forward" : "The lease has lapsed: the kernel forwards everything";
     say(node, `${state}. The tables are ${lease.tables}, known to be so ${verified_ms_ago}${THIN}ms ago; ${whole(mirror.ipv4.routes)} IPv4 and ${whole(mirror.ipv6.routes)} IPv6 routes; ${whole(overruns)} times events of the kernel were lost.`);
     mark(node, "class", lease.holds ? "good-text" : "bad-text");
-  }
-
-  showLane(lane) {
-    if (lane === null) return say(at("flows-status"), "The thread that looks after connections does not answer: it is busy.");
-    const families = [lane.needed_ipv4 && "IPv4", lane.needed_ipv6 && "IPv6"].filter(Boolean);
-    at("flows-card").hidden = !families.length && !lane.used;
-    if (at("flows-card").hidden) return;
-    const trouble = lane.trouble ? ` Connections cannot be followed: ${lane.trouble}.` : lane.is_reviewing ? " All entries are being reviewed." : "";
-    say(at("flows-status"), `${families.join(" and ") || "No"} packets are forwarded by connection. The table has ${whole(lane.used)} of ${whole(lane.capacity)} entries in use; ${whole(lane.admitted)} connections entered, ${whole(lane.candidates)} proposed.${trouble}`);
-    const rows = [["refused", "stays in the kernel"], ["removed", "left the table"]].flatMap(([field, became]) => lane[field].filter((one) => one.total > 0).map((one) => [
-      words(one.reason), became, rate(this.rates.of(`lane ${field} ${one.reason}`, one.total)), whole(one.total), one.explanation,
-    ]));
-    table(at("flows-reasons"), REASON_COLUMNS, rows.length ? rows : nothing(REASON_COLUMNS, "No connection was refused or removed."));
-    this.listFlows();
-  }
-
-  // A POST fetches the list, and takes the token.
-  async listFlows() {
-    if (!sessionStorage.getItem(TOKEN)) return say(at("flows-note"), "The list needs a token; `manylane show flows` and `manylane top` have it, too.");
-    if (this.isListing) return;
-    this.isListing = true;
-    try {
-      const page = await post("/v1/accelerate/flows/table", { limit: FLOWS_SHOWN });
-      this.flowRates.begin(performance.now());
-      table(at("flows"), FLOW_COLUMNS, page.flows.flatMap((flow) => [
-        this.flowRow(flow, flow.original, flow.source, flow.destination), this.flowRow(flow, flow.reply, flow.translated_destination, flow.translated_source),
-      ]));
-      say(at("flows-note"), `${whole(page.flows.length)} of ${whole(page.total)} connections: both directions, as packets arrive.`);
-    } catch (error) {
-      say(at("flows-note"), `The list is missing: ${error.message}`);
-    } finally {
-      this.isListing = false;
-    }
-  }
-
-  flowRow(flow, side, source, destination) {
-    const now = (field) => this.flowRates.of(`${flow.id} ${flow.protocol} ${source} ${destination} ${field}`, side[field]);
-    return [
-      source, destination, flow.protocol, side.ingress, { text: side.reason ? words(side.reason) : side.tier, title: side.explanation, class: side.reason ? "wait-text" : null },
-      rate(now("packets")), rate(bits(now("bytes"))), whole(side.bytes),
-    ];
   }
 
   showReasons(ports) {

@@ -37,7 +37,7 @@ function count(node, wanted, make) {
 }
 
 // A table of `columns` ({name, left, words}) and `rows` of cells: a text, or {text, class, title, bar, high}:
-// a bar in per cent, of another colour above `high`. The first cell of a row is its name.
+// a bar in per cent, of another colour above `high`; or {text, press}: a button. The first cell of a row is its name.
 function table(node, columns, rows) {
   const signature = columns.map((column) => column.name).join("|");
   if (node.dataset.columns !== signature) {
@@ -56,16 +56,33 @@ function table(node, columns, rows) {
 }
 
 function show(node, cell, column) {
-  const { text, title, bar: share, high, class: more } = typeof cell === "object" ? cell : { text: cell };
+  const { text, title, bar: share, high, press, class: more } = typeof cell === "object" ? cell : { text: cell };
   const classes = [column.left && "left", column.words && "words", more].filter(Boolean).join(" ");
   mark(node, "class", classes || null);
   mark(node, "title", title);
+  if (press) return pressed(node, text, press);
   if (share === undefined) return say(node, text);
   if (!node.firstElementChild) node.replaceChildren(bar(), made("span"));
   const full = node.querySelector(".full");
   mark(full, "width", Math.max(0, Math.min(100, share)));
   mark(full, "class", share > high ? "full high" : "full");
   say(node.lastElementChild, " " + text);
+}
+
+// The same button as before, so that it keeps the focus.
+function pressed(node, text, press) {
+  if (node.firstElementChild?.tagName !== "BUTTON") node.replaceChildren(made("button", { type: "button", class: "small" }));
+  node.firstElementChild.onclick = press;
+  say(node.firstElementChild, text);
+}
+
+// The choices of a <select>; what was chosen stays so. The empty one is called `empty`.
+function options(node, values, empty) {
+  if (node.dataset.values === values.join("\n")) return;
+  const chosen = node.value;
+  node.dataset.values = values.join("\n");
+  node.replaceChildren(...values.map((value) => made("option", { value }, value || empty)));
+  if (values.includes(chosen)) node.value = chosen;
 }
 
 function bar() {

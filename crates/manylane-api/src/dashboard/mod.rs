@@ -9,6 +9,7 @@
 //! | `chart.js`       | lines over time, in SVG                                           |
 //! | `ask.js`         | the API: the token, silence, rates between two answers            |
 //! | `forwarder.js`   | what `manylane run` shows                                         |
+//! | `connections.js` | flows of `manylane accelerate`, the forwarder of each, and why   |
 //! | `accelerator.js` | what `manylane accelerate` shows                                  |
 //! | `steering.js`    | queues and buckets by worker, and rings between workers           |
 //! | `page.js`        | once a second: ask, and show                                      |
@@ -28,6 +29,7 @@ const SCRIPT: &[&str] = &[
     include_str!("ask.js"),
     include_str!("steering.js"),
     include_str!("forwarder.js"),
+    include_str!("connections.js"),
     include_str!("accelerator.js"),
     include_str!("page.js"),
 ];
