@@ -7,6 +7,13 @@
 #[allow(dead_code, unused_macros)] // The pages of errors are in the crates.
 mod messages;
 
+#[path = "../../crates/manylane-api/tests/browser/mod.rs"]
+#[allow(dead_code, reason = "other tests ask for more")]
+mod browser;
+#[path = "../../crates/manylane/tests/terminal/mod.rs"]
+#[allow(dead_code, reason = "other tests ask for more")]
+mod terminal;
+
 mod account;
 mod bird;
 mod capture;
@@ -16,6 +23,7 @@ mod driver;
 mod export;
 mod fail_open;
 mod filters;
+mod flow_views;
 mod flows;
 mod frr;
 mod gate_doctor;
