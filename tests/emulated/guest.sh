@@ -18,10 +18,11 @@ main() {
     same flow_table plain front || failed=1
     carried flow_table-front || failed=1
     flow_table instead
-    same flow_table plain instead || failed=1
+    # IPsec stays with the kernel (docs/accelerate-gate.md), and these rules have no `flow add`.
+    same flow_table plain instead 'ipsec|exit status' || failed=1
     carried flow_table-instead || failed=1
     flow_table bare
-    differs flow_table plain bare || failed=1
+    differs flow_table plain bare 'ipsec|exit status' || failed=1
     if [ -d "$tests/xdp-tools" ]; then
         xdp_forward plain
         xdp_forward front
@@ -48,14 +49,20 @@ flow_table() {
     ) |& watch "flow_table-$way"
 }
 
-# The tests of xdp-forward, unchanged: `front` with manylane on the interfaces before xdp-forward comes, `behind` after.
+# The tests of xdp-forward, unchanged: `front` with manylane on the interfaces before xdp-forward comes, `behind` after. The
+# tests give a server 2 s to start, which is little here: after a failure all run once more.
 xdp_forward() {
-    local way=$1
-    (
-        cd "$tests/xdp-tools" || exit
-        with "$way" env XDP_FORWARD=xdp-forward XDP_LOADER=xdp-loader ./test_runner.sh ./test-xdp-forward.sh
-        echo "exit status $?"
-    ) |& watch "xdp_forward-$way"
+    local way=$1 try
+    for try in 1 2; do
+        rm -f "$notes/xdp_forward-$way"
+        (
+            cd "$tests/xdp-tools" || exit
+            with "$way" env XDP_FORWARD=xdp-forward XDP_LOADER=xdp-loader ./test_runner.sh ./test-xdp-forward.sh
+            echo "exit status $?"
+        ) |& watch "xdp_forward-$way"
+        grep -q '^FAIL' "$notes/xdp_forward-$way" || break
+        say "try $try failed"
+    done
 }
 
 # Runs a command with the shims of this way, and ends the daemons that they started.
@@ -73,6 +80,7 @@ with() {
     for pid in /run/manylane/*.pid; do
         [ ! -e "$pid" ] || kill "$(<"$pid")"
     done
+    cat /run/manylane/errors 2>/dev/null
     tail -n 40 /run/manylane/*.log 2>/dev/null
     return "$status"
 }
@@ -115,14 +123,18 @@ carried() {
     [ -e "$notes/$1.forwarded" ] || { say "$1: manylane forwarded nothing: the test has tested nothing"; return 1; }
 }
 
-# Whether the checks of two ways have the same verdicts.
+# Whether the checks of two ways have the same verdicts, but for checks that match pattern $4.
 same() {
-    diff <(verdicts "$1-$2") <(verdicts "$1-$3") >"$results" && say "$1: the same verdicts, $2 and $3"
+    if diff <(verdicts "$1-$2" | grep -vE "${4:-^$}") <(verdicts "$1-$3" | grep -vE "${4:-^$}") >"$results"; then
+        say "$1: the same verdicts, $2 and $3${4:+, but for $4}"
+    else
+        return 1
+    fi
 }
 
 # The opposite.
 differs() {
-    if diff <(verdicts "$1-$2") <(verdicts "$1-$3") >/dev/null; then
+    if diff <(verdicts "$1-$2" | grep -vE "$4") <(verdicts "$1-$3" | grep -vE "$4") >/dev/null; then
         say "$1: no check tells $3 from $2: the test would not miss manylane"
         return 1
     fi

@@ -14,7 +14,7 @@ start() {
     manylane accelerate "$@" --wait --socket "$daemon.sock" </dev/null >>"$daemon.log" 2>&1 &
     echo $! >"$daemon.pid"
     until manylane show ports --socket "$daemon.sock" </dev/null >/dev/null 2>&1; do
-        kill -0 $! 2>/dev/null || { echo "manylane ended: $(<"$daemon.log")" >/dev/console; return; }
+        kill -0 $! 2>/dev/null || { echo "ERROR: manylane ended: $(<"$daemon.log")" >>/run/manylane/errors; return; }
         sleep 0.1
     done
 }
@@ -66,7 +66,7 @@ case "$name $1" in
     "xdp-forward load")
         interfaces=()
         for argument in "$@"; do
-            [ ! -e "/sys/class/net/$argument" ] || interfaces+=("$argument")
+            ! ip link show dev "$argument" >/dev/null 2>&1 || interfaces+=("$argument")
         done
         if [ "$WAY" = front ]; then
             start router "${interfaces[@]}"
