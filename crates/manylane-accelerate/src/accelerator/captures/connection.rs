@@ -203,10 +203,15 @@ fn bad(error: String) -> Refusal {
 }
 
 fn system(error: &io::Error) -> Refusal {
-    Refusal {
-        kind: Kind::System,
-        error: format!("the kernel refused the capture: {error}; look at the daemon's log"),
-    }
+    let advice = match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "as on Debian, where the sysctl kernel.perf_event_paranoid is 3: `sysctl -w kernel.perf_event_paranoid=2`"
+        }
+        io::ErrorKind::OutOfMemory => "free memory",
+        _ => "`manylane doctor` shows what this kernel supports",
+    };
+    let error = format!("the kernel refused the capture: {error}; {advice}");
+    Refusal { kind: Kind::System, error }
 }
 
 /// Captures of a user other than root.
@@ -216,3 +221,20 @@ const RING_MIN: usize = 256 << 10;
 const RING_MAX: usize = 8 << 20;
 /// What a message may bring (`SCM_MAX_FD`).
 const DESCRIPTORS_MAX: usize = 253;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_of_the_kernel_says_what_to_do() {
+        for (number, advice) in [
+            (libc::EACCES, "kernel.perf_event_paranoid=2"),
+            (libc::ENOMEM, "free memory"),
+            (libc::ENODEV, "`manylane doctor`"),
+        ] {
+            let refusal = system(&io::Error::from_raw_os_error(number));
+            assert!(refusal.error.contains(advice), "{}", refusal.error);
+        }
+    }
+}
