@@ -104,7 +104,7 @@ fn connections_go_by_the_uplink_that_a_rule_names() {
     let first: Vec<&Steady> = first.iter().collect();
     let second: Vec<&Steady> = second.iter().collect();
     leave_by(&accelerated, &first, &second);
-    // Answers go to the address of the uplink, and back by us too.
+    // The server answers to the address of the uplink, and manylane forwards answers too.
     let all = || first.iter().chain(&second);
     until("answers are forwarded", || {
         let (before, marks) = (accelerated.port("lan").sent, all().map(|stream| stream.after(50)));

@@ -17,7 +17,8 @@ pub struct Joined {
 }
 
 impl Joined {
-    /// Starts a thread of this name, in the network namespace of the calling one. It ends when `end` is rung.
+    /// Starts a thread of this name, in the network namespace of the calling one. The thread ends when `end` is
+    /// rung.
     pub fn start(
         name: &str,
         end: Arc<EventFd>,

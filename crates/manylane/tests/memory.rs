@@ -191,7 +191,8 @@ fn workers_come_and_go_while_packets_pass() {
         let before = ended();
         wait_for(begin, || ended() >= 2 * PACKETS || ended() >= before + 100);
     }
-    assert!(added > 20 && removed > 20, "{added} added, {removed} removed");
+    // At least; a busy machine does few before the packets end.
+    assert!(added > 10 && removed > 10, "{added} added, {removed} removed");
     for (worker, lists) in source.workers().into_iter().zip(source.frames().lists) {
         assert!(worker.received > 1000, "{worker:?}");
         let is_home = worker.state != WorkerState::Stopped || (lists.level, worker.held) == (0, 0);

@@ -91,7 +91,7 @@ __noinline int by_rules(const struct query *query)
 	int number;
 
 	if (!query)
-		return -KERNEL_ROUTE; /* There is one; the verifier wants to see it. */
+		return -KERNEL_ROUTE; /* Every caller has one; the verifier wants to see that. */
 	/* The route could be one of the local table, which is read first. */
 	if (query->merged == UNKNOWN)
 		return -KERNEL_ROUTE;

@@ -105,8 +105,8 @@ pub unsafe fn open<T>(command: libc::c_int, attributes: &mut T) -> io::Result<Ow
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// `union bpf_attr` for BPF_PROG_LOAD, up to the last field that we set. It borrows what `code` and `function_types` point
-/// to.
+/// `union bpf_attr` for BPF_PROG_LOAD, up to the last field that we set, with a borrow of what `code` and `function_types`
+/// point to.
 #[repr(C)]
 struct Load<'p> {
     kind: u32,

@@ -6,12 +6,12 @@ use std::os::fd::OwnedFd;
 
 use super::call;
 
-/// What such a function takes. It returns a number.
+/// An argument of such a function. The result is a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Argument {
     /// A number.
     Number,
-    /// The address of so many bytes, a multiple of 8, or 0.
+    /// The address of as many bytes, a multiple of 8, or 0.
     Memory(u32),
 }
 
@@ -47,7 +47,7 @@ impl Types {
             padding: 0,
         };
         // SAFETY: BPF_BTF_LOAD reads `union bpf_attr` as `Load` lays it out, and `types_len` bytes at `types`, which
-        // outlive the call. It returns a descriptor.
+        // outlive the call. The command returns a descriptor.
         let fd = unsafe { call::open(TYPES_LOAD, &mut attributes) }?;
         Ok(Types { fd, functions })
     }
