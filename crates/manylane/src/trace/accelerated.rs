@@ -172,7 +172,7 @@ impl Show {
     }
 }
 
-/// Number, name and tier of each port. A user who may capture, and not ask, sees no tiers.
+/// Number, name and tier of each port. To a user without access to its API the daemon names no tiers.
 fn ports(options: &TraceOptions) -> Result<Vec<(u16, String, String)>, Failure> {
     let asked = Client::new(&options.socket).ask::<Vec<AcceleratedPort>>("/v1/accelerate/ports");
     if let Ok(ports) = asked {
