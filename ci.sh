@@ -4,9 +4,9 @@
 # A run of all steps has four lanes at once: two of scenarios, which mostly wait, and two that compute, at the lowest
 # priority. Such a run prints the output of a step when the step ends. Named steps run one after another and print at once.
 #
-# The last line of the output is "N passed, M failed, K skipped": the tests of all steps, one failure for each step that
-# failed otherwise, and the lines that begin with SKIPPED. The exit status is 0 only if nothing failed. With CI=true, what
-# was skipped counts as failed: a CI machine has all that the tests need.
+# The output ends with what failed and why. Its last line is "N passed, M failed, K skipped": the tests of all steps, one
+# failure for each step that failed otherwise, and the lines that begin with SKIPPED. The exit status is 0 only if nothing
+# failed. With CI=true, what was skipped counts as failed: a CI machine has all that the tests need.
 #
 # Needs Rust with clippy and rustfmt. As root on Debian, a run of all steps installs the other tools first. Steps that
 # need root (network namespaces, BPF) print SKIPPED for other users.
@@ -367,6 +367,7 @@ run() {
             echo "=== $step FAILED (status $status): $result"
             # Failed tests count themselves.
             [ "$(count 6 "$file")" -gt 0 ] || echo "$step" >>"$work/failed"
+            { echo "=== $step failed:"; causes "$file"; } >>"$work/causes"
         fi
         cat "$file" >>"$work/log"
     } 9>>"$work/lock"
@@ -381,6 +382,22 @@ cpu_seconds() {
 # The sum of column $1 of cargo's "test result: ok. N passed; M failed; ..." in file $2.
 count() {
     awk -v column="$1" '/^test result: / { sum += $column } END { print sum + 0 }' "$2"
+}
+
+# Why a step failed, by its output $1: the panic of each failed test, without the backtrace; or else the last lines.
+causes() {
+    if [ "$(count 6 "$1")" -eq 0 ]; then
+        tail --lines=20 "$1"
+        return
+    fi
+    awk '/^failures:$/ { failures = 1; names = "" }
+        /^test result: / { if (names) print "failed:" names; failures = told = 0; names = name = "" }
+        !failures { next }
+        /^---- .* stdout ----$/ { name = $2; told = 0 }
+        /^stack backtrace:$/ { told = 0 }
+        name && / panicked at / { print name; name = ""; told = 20 }
+        told-- > 0 { print "    " $0 }
+        /^    [a-z0-9_:]+$/ { names = names $0 }' "$1"
 }
 
 # Ends the lanes, and prints the last line, whatever happened.
@@ -399,6 +416,7 @@ finish() {
         others_failed=$((others_failed + skipped))
         skipped=0
     fi
+    cat "$work/causes"
     passed=$(count 4 "$work/log")
     broken=$(($(count 6 "$work/log") + others_failed))
     rm -rf "$work"
@@ -418,7 +436,7 @@ for step in "$@"; do
 done
 
 work=$(mktemp -d)
-touch "$work/log" "$work/failed"
+touch "$work/log" "$work/failed" "$work/causes"
 export kernel_crates packages target work
 # shellcheck disable=SC2046 # One word each.
 export -f $(compgen -A function)
