@@ -25,7 +25,8 @@ pub struct Plan {
     /// How many rounds; without it, each question's own number
     #[arg(long)]
     runs: Option<usize>,
-    /// Only these questions, such as `--only forward,fib`; with `peer`, only what `--peer` adds to them
+    /// Only these questions, such as `--only forward,fib`, or groups of veth's, such as `--only veth/stateful`; with `peer`,
+    /// only what `--peer` adds to them
     #[arg(long, value_delimiter = ',', value_name = "QUESTION")]
     only: Vec<String>,
     /// The table to forward by
@@ -66,9 +67,15 @@ pub const QUESTIONS: [Question; 5] = [
 impl Question {
     /// How long it takes at most.
     pub fn bound(&self) -> Duration {
+        self.bound_of(&[])
+    }
+
+    /// How long these groups of it take at most; without any, all of it.
+    fn bound_of(&self, groups: &[&str]) -> Duration {
         match self.name {
             "compare" => progress::bound(&mechanisms::bounds()),
-            "veth" => progress::bound(&veth::bounds()),
+            VETH if groups.is_empty() => progress::bound(&veth::bounds_of("")),
+            VETH => groups.iter().map(|group| progress::bound(&veth::bounds_of(group))).sum(),
             name => progress::bound(&[name]),
         }
     }
@@ -85,7 +92,12 @@ impl Question {
     /// The question's commands: its own unless `peer` alone is wanted, and those that a peer adds.
     fn commands(&self, plan: &Plan) -> io::Result<Vec<Command>> {
         let mut commands = Vec::new();
-        if !plan.is_peer_only() {
+        for group in plan.groups().into_iter().filter(|_| self.name == VETH) {
+            let mut command = self.command(plan, None)?;
+            command.args(["--only", group]);
+            commands.push(command);
+        }
+        if !plan.is_peer_only() && commands.is_empty() {
             commands.push(self.command(plan, (self.name == "compare").then_some("all"))?);
         }
         for mechanism in self.peers.iter().filter(|_| plan.peer.is_some()) {
@@ -115,23 +127,40 @@ impl Plan {
         self.only.iter().any(|only| only == PEER)
     }
 
+    /// The groups of `--only`.
+    fn groups(&self) -> Vec<&str> {
+        self.only.iter().filter_map(|only| only.strip_prefix(VETH)?.strip_prefix('/')).collect()
+    }
+
     /// The questions of `--only`, or an error that names one that is none.
     fn wanted(&self) -> Result<Vec<&'static Question>> {
         let names = QUESTIONS.each_ref().map(|question| question.name);
-        let named: Vec<_> =
-            self.only.iter().map(String::as_str).filter(|only| *only != PEER).collect();
-        if let Some(unknown) = named.iter().find(|only| !names.contains(only)) {
+        if let Some(unknown) =
+            self.groups().into_iter().find(|group| veth::bounds_of(group).is_empty())
+        {
+            return Err(format!("--only {VETH}/{unknown}: `veth --help` has the groups").into());
+        }
+        let question = |only: &String| match only.split_once('/') {
+            Some((VETH, _)) => VETH.to_owned(),
+            _ => only.clone(),
+        };
+        let named: Vec<_> = self.only.iter().map(question).filter(|only| only != PEER).collect();
+        if let Some(unknown) = named.iter().find(|only| !names.contains(&only.as_str())) {
             let names = names.join(", ");
             return Err(format!("--only {unknown}: the questions are {names}, and {PEER}").into());
         }
         if self.is_peer_only() && self.peer.is_none() {
             return Err(format!("--only {PEER} needs --peer").into());
         }
-        let is_wanted = |question: &&Question| named.is_empty() || named.contains(&question.name);
+        let is_wanted = |question: &&Question| {
+            named.is_empty() || named.iter().any(|name| name == question.name)
+        };
         Ok(QUESTIONS.iter().filter(is_wanted).collect())
     }
 }
 
+/// The question that has groups.
+const VETH: &str = "veth";
 /// What `--only` calls the commands of `--peer`.
 const PEER: &str = "peer";
 
@@ -146,7 +175,10 @@ pub fn run(plan: &Plan) -> Result {
         scale::counted(true, Some("neighbour"))?;
     }
     let bound = |question: &&Question| {
-        let own = if plan.is_peer_only() { Duration::ZERO } else { question.bound() };
+        let own = match plan.is_peer_only() {
+            true => Duration::ZERO,
+            false => question.bound_of(&plan.groups()),
+        };
         own + plan.peer.map_or(Duration::ZERO, |_| question.peers_bound())
     };
     progress::promise("all", wanted.iter().map(bound).sum());
@@ -216,5 +248,15 @@ mod tests {
             "--only fob: the questions are forward, fib, compare, veth, tcp, and peer"
         );
         assert_eq!(error("all --only peer"), "--only peer needs --peer");
+        assert_eq!(error("all --only veth/none"), "--only veth/none: `veth --help` has the groups");
+        assert!(error("all --only fib/rate").starts_with("--only fib/rate: the questions are"));
+    }
+
+    #[test]
+    fn only_some_groups_of_veth() {
+        assert_eq!(
+            commands("all --only tcp,veth/stateful,veth/observed").expect("they exist"),
+            ["veth --json --only stateful", "veth --json --only observed", "tcp --json"]
+        );
     }
 }

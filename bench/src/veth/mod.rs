@@ -48,6 +48,7 @@ mod child;
 mod end;
 mod mirror;
 mod observed;
+mod pairs;
 mod place;
 mod stateful;
 mod tiers;
@@ -101,12 +102,8 @@ const GROUPS: [(&str, &str); 15] = [
     ("observed_capture", "veth/observed_capture"),
 ];
 
-/// The bounds of all groups.
-pub fn bounds() -> Vec<&'static str> {
-    bounds_of("")
-}
-
-fn bounds_of(only: &str) -> Vec<&'static str> {
+/// The bounds of the groups whose names begin so.
+pub fn bounds_of(only: &str) -> Vec<&'static str> {
     let wanted = GROUPS.iter().filter(|(group, _)| group.starts_with(only));
     let mut bounds: Vec<_> = wanted.map(|(_, bound)| *bound).collect();
     bounds.dedup();

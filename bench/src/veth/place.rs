@@ -155,6 +155,12 @@ impl FrameLap {
         self.frames / self.seconds / 1e6
     }
 
+    /// A lap for tests.
+    #[cfg(test)]
+    pub fn at_mpps(mpps: f64) -> FrameLap {
+        FrameLap { frames: mpps * 1e6, seconds: 1.0, by_tier: mpps * 1e6 }
+    }
+
     /// The tier's share in all frames.
     pub fn share(&self) -> f64 {
         if self.frames > 0.0 { self.by_tier / self.frames } else { 0.0 }

@@ -15,23 +15,26 @@ use manylane_net::filter::{Instruction, Program};
 use manylane_net::wire::ethernet::Mac;
 
 use super::reader::{Reading, TcpDump, open};
-use super::{FrameLap, PLAIN, Place, Plan, TIERS, few, mpps, percent_less, slice, warm_up};
+use super::{
+    FrameLap, PLAIN, Pace, Pairs, Place, Plan, Sink, TIERS, few, paired, percent_less, roles,
+    slice, warm_up,
+};
 use crate::network::{Network, PORTS, needs};
 use crate::prelude::*;
 use crate::progress;
 
 pub fn measure(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result {
     needs(&["tcpdump", "taskset"])?;
-    let place = Place::new(Network::with_routes(1, &[])?)?;
-    let mut bed = Bed { place, folder: Folder::make()?, cores, slice: slice(plan) };
-    for _ in progress::rounds("captures", plan.flow_rounds()) {
+    let mut routers = [Router::new()?, Router::new()?];
+    for round in progress::rounds("captures", plan.flow_rounds()) {
         for (family, flows) in &few() {
             for (sink, tier) in TIERS {
-                bed.place.end_in(sink)?;
+                routers.iter_mut().try_for_each(|router| router.begin(sink, tier))?;
+                let bed = Bed::of(&routers, round, cores, plan);
                 bed.tier(tier, (family, flows), plan, rounds)?;
             }
-            bed.place.end_in(PLAIN)?;
-            bed.kernel((family, flows), plan, rounds)?;
+            routers.iter_mut().try_for_each(|router| router.place.end_in(PLAIN))?;
+            Bed::of(&routers, round, cores, plan).kernel((family, flows), plan, rounds)?;
         }
     }
     for (family, _) in few() {
@@ -45,52 +48,75 @@ pub fn measure(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result {
             rounds.ratio(&name, &ours, &theirs);
         }
     }
-    bed.place.network.close()
+    routers.into_iter().try_for_each(|router| router.place.network.close())
 }
 
-struct Bed {
+struct Router {
     place: Place,
     /// With the sockets of the daemon.
     folder: Folder,
+}
+
+impl Router {
+    fn new() -> Result<Router> {
+        let place = Place::new(Network::with_routes(1, &[])?)?;
+        Ok(Router { place, folder: Folder::make()? })
+    }
+
+    /// With a daemon in which no capture was opened yet.
+    fn begin(&mut self, sink: Sink, tier: &str) -> Result {
+        self.place.end_in(sink)?;
+        let socket = self.folder.0.join("api.sock");
+        self.place.restart(Options { socket: Some(socket), ..Options::new(PORTS) })?;
+        Ok(self.place.choose(tier)??)
+    }
+}
+
+struct Bed<'a> {
+    /// Has captures.
+    observed: &'a Router,
+    /// Has none.
+    other: &'a Router,
     cores: [usize; 2],
     slice: Duration,
 }
 
-impl Bed {
-    /// One tier of a daemon in which no capture was opened yet.
+impl<'a> Bed<'a> {
+    /// The roles of this round.
+    fn of(routers: &'a [Router; 2], round: usize, cores: [usize; 2], plan: &Plan) -> Bed<'a> {
+        let [observed, other] = roles(round).map(|at| &routers[at]);
+        Bed { observed, other, cores, slice: slice(plan) }
+    }
+
     fn tier(
-        &mut self,
+        &self,
         tier: &'static str,
         (family, flows): (&str, &Flows),
         plan: &Plan,
         rounds: &mut Rounds,
     ) -> Result {
-        let socket = self.folder.0.join("api.sock");
-        self.place.restart(Options { socket: Some(socket), ..Options::new(PORTS) })?;
-        self.place.choose(tier)??;
+        let both = [self.observed, self.other];
+        for router in both {
+            warm_up(&router.place, flows, (self.cores[0], self.slice))?;
+        }
         let name = |figure: &str, unit: &str| format!("{figure}_{tier}{unit}{family}");
-        let lap = |rounds: &mut Rounds| {
+        let pairs = |rounds: &mut Rounds| {
             progress::tick();
-            let on = (self.cores[0], self.slice / 2);
-            let lap = plan.attempt(|| self.place.forwarded_by(tier, flows, on));
-            mpps(lap, rounds)
+            let pace = Pace::of(plan, 1);
+            let on = (self.cores[0], pace.slice);
+            let pairs = Pairs::take(pace, |which| both[which].place.forwarded_by(tier, flows, on));
+            paired(pairs, rounds)
         };
-        warm_up(&self.place, flows, (self.cores[0], self.slice))?;
-        let never = lap(rounds);
-        let nothing = {
+        let open = {
             let _open = self.open(nothing(), (None, Points::RECEIVE | Points::TRANSMIT))?;
-            lap(rounds)
+            pairs(rounds)?
         };
         self.wait_until_none_is_open()?;
-        let closed = lap(rounds);
-        let ns = |mpps: Option<f64>| mpps.map(|mpps| 1e3 / mpps);
-        let both = ns(never).zip(ns(closed));
-        let mean = both.map(|(before, after)| f64::midpoint(before, after));
-        let cost = ns(nothing).zip(mean).map(|(nothing, mean)| nothing - mean);
-        rounds.push(&name("capture_off", "_mpps"), "Mpps", never);
-        rounds.push(&name("capture_cost", "_ns"), "ns", cost);
-        let stays = both.map(|(before, after)| after - before);
-        rounds.push(&name("capture_closed", "_ns"), "ns", stays);
+        let whole = open.as_ref().map(|pairs| pairs.mpps(1));
+        rounds.push(&name("capture_off", "_mpps"), "Mpps", whole);
+        rounds.push(&name("capture_cost", "_ns"), "ns", open.map(|pairs| pairs.ns_more()));
+        let closed = pairs(rounds)?;
+        rounds.push(&name("capture_closed", "_ns"), "ns", closed.map(|pairs| pairs.ns_more()));
 
         let [lan, _] = PORTS;
         let capture = self.open(Program::accept_all(), (Some(lan), Points::RECEIVE))?;
@@ -98,8 +124,7 @@ impl Bed {
         let got = lossless(plan, |per_second| self.read(&reading, (tier, flows), per_second))?;
         reading.stop()?;
         self.wait_until_none_is_open()?;
-        let whole = mean.map(|ns| 1e3 / ns);
-        let slowdown = percent_less(whole.map(|whole| (got.full_mpps, whole)));
+        let slowdown = whole.map(|whole| percent_less(got.full_mpps, whole));
         rounds.push(&name("capture_slowdown", ""), "%", slowdown);
         got.push(&name("capture_lossless", "_mpps"), rounds);
         Ok(())
@@ -112,7 +137,7 @@ impl Bed {
     ) -> Result<AcceleratedCapture> {
         let port = port.map(str::to_owned);
         let options = CaptureOptions { port, points, filter: Some(filter), snap: SNAP };
-        let capture = open(&self.folder.0.join("api.sock"), options)?;
+        let capture = open(&self.observed.folder.0.join("api.sock"), options)?;
         match capture.untranslated() {
             Some(why) => Err(format!("the filter does not run in the kernel: {why}").into()),
             None => Ok(capture),
@@ -143,7 +168,7 @@ impl Bed {
         progress::tick();
         let lost = reading.lost();
         let generator = self.generate(flows, per_second)?;
-        let lap = self.place.lap(self.slice, Some(tier), || Ok(reading.taken()))?;
+        let lap = self.observed.place.lap(self.slice, Some(tier), || Ok(reading.taken()))?;
         generator.stop()?;
         let forwarded = lap.mpps() * lap.share();
         let is_lossless = reading.lost() == lost && lap.mpps() >= forwarded * KEEPS_UP;
@@ -151,20 +176,15 @@ impl Bed {
     }
 
     /// The kernel's path, with tcpdump and without.
-    fn kernel(
-        &mut self,
-        (family, flows): (&str, &Flows),
-        plan: &Plan,
-        rounds: &mut Rounds,
-    ) -> Result {
-        self.place.choose("kernel")??;
+    fn kernel(&self, (family, flows): (&str, &Flows), plan: &Plan, rounds: &mut Rounds) -> Result {
+        self.observed.place.choose("kernel")??;
         let name = |figure: &str| format!("{figure}{family}");
         warm_up(&self.place, flows, (self.cores[0], self.slice))?;
         let alone = self.sunk(flows, 0)?.mpps();
         let got = lossless(plan, |per_second| self.dumped(flows, per_second))?;
         rounds.push(&name("tcpdump_off_kernel_mpps"), "Mpps", Some(alone));
-        let slowdown = percent_less(Some((got.full_mpps, alone)));
-        rounds.push(&name("tcpdump_slowdown_kernel"), "%", slowdown);
+        let slowdown = percent_less(got.full_mpps, alone);
+        rounds.push(&name("tcpdump_slowdown_kernel"), "%", Some(slowdown));
         got.push(&name("tcpdump_lossless_kernel_mpps"), rounds);
         Ok(())
     }
@@ -172,7 +192,7 @@ impl Bed {
     fn sunk(&self, flows: &Flows, per_second: u64) -> Result<FrameLap> {
         progress::tick();
         let generator = self.generate(flows, per_second)?;
-        let lap = self.place.lap(self.slice, None, || self.place.sunk())?;
+        let lap = self.observed.place.lap(self.slice, None, || self.observed.place.sunk())?;
         generator.stop()?;
         Ok(lap)
     }
@@ -180,7 +200,7 @@ impl Bed {
     /// A lap at this rate, beside a tcpdump.
     fn dumped(&self, flows: &Flows, per_second: u64) -> Result<Tried> {
         let [lan, _] = PORTS;
-        let tcpdump = TcpDump::start(&self.place.network.lab.router, lan, self.cores[1])?;
+        let tcpdump = TcpDump::start(&self.observed.place.network.lab.router, lan, self.cores[1])?;
         let lap = self.sunk(flows, per_second)?;
         let [written, received, lost] = tcpdump.stop()?;
         // What tcpdump's kernel has not handed over yet is no more than it hands over at once.
@@ -192,7 +212,7 @@ impl Bed {
 
     /// As [`Lab::generate`](manylane_lab::Lab::generate), with this number of frames a second; 0 for no limit.
     fn generate(&self, flows: &Flows, per_second: u64) -> Result<LiveGenerator> {
-        let lab = &self.place.network.lab;
+        let lab = &self.observed.place.network.lab;
         let core = self.cores[0];
         let to = lab.router.run(|| Interface::read("lan"))?.mac;
         let to_address = flows.addresses()[0];
@@ -266,7 +286,9 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn make() -> io::Result<Folder> {
-        let name = format!("manylane-bench-observed-{}", std::process::id());
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed); // Only to have another name.
+        let name = format!("manylane-bench-observed-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(&folder)?;
         Ok(Folder(folder))

@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 
 use manylane_accelerate::accelerator::{IpfixOptions, Options, SflowOptions};
+use manylane_export::Destination;
 use manylane_lab::packet::{UDP_DESTINATION, UDP_SOURCE};
 use manylane_lab::{CLIENT_V4, CLIENT_V6, Datagrams, Flows, Rules};
 
 use super::collector::{Collector, check_that_it_exports};
-use super::{FrameLap, Kind, Place, Plan, TIERS, few, mpps, percent_less, slice, warm_up};
+use super::{FrameLap, Kind, Pace, Pairs, Place, Plan, TIERS, few, paired, roles, slice, warm_up};
 use crate::network::{Network, PORTS, needs};
 use crate::prelude::*;
 use crate::progress;
@@ -17,7 +18,6 @@ use crate::veth::stateful::by_lane;
 struct Exporter<'a> {
     /// What its figures begin with.
     name: &'static str,
-    on: Options,
     flows: &'a [Kind],
     /// Whether the lane has to have the flows first.
     is_stateful: bool,
@@ -26,36 +26,50 @@ struct Exporter<'a> {
 
 /// sFlow of one packet in 1000, on a router without rules.
 pub fn samples(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result {
-    let mut place = Place::new(Network::with_routes(1, &[])?)?;
-    let collector = Collector::start(&place.network.lab.router, cores[1])?;
-    let sflow = Some(SflowOptions::new(vec![collector.destination()]));
-    let on = Options { sflow, ..Options::new(PORTS) };
     let flows = few();
-    let exporter =
-        Exporter { name: "sflow", on, flows: &flows, is_stateful: false, core: cores[0] };
-    exporter.measure(plan, &mut place, rounds)?;
-    place.network.close()
+    let exporter = Exporter { name: "sflow", flows: &flows, is_stateful: false, core: cores[0] };
+    let mut routers = [Router::new(cores[1])?, Router::new(cores[1])?];
+    exporter.measure(plan, &mut routers, rounds, |destination| {
+        let sflow = Some(SflowOptions::new(vec![destination]));
+        Options { sflow, ..Options::new(PORTS) }
+    })?;
+    routers.into_iter().try_for_each(|router| router.place.network.close())
 }
 
 /// IPFIX of settled connections through a firewall: a record of each in a second, which is 60 times as often as by default.
 pub fn records(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result {
     needs(&["nft", "conntrack"])?;
-    let mut place = Place::new(Network::with_routes(1, &[])?)?;
     let count = if plan.pace.quick { 100 } else { RECORDS_PER_S };
     let flows = [("", Flows::near()), ("_v6", Flows::ipv6(&[]))].map(|(family, all)| {
         let mut addresses = all.addresses();
         addresses.truncate(count);
         (family, Flows::among(addresses))
     });
-    settle(&place, &flows)?;
-    let collector = Collector::start(&place.network.lab.router, cores[1])?;
-    let collectors = vec![collector.destination()];
-    let active = Duration::from_secs(1);
-    let ipfix = IpfixOptions { collectors, active, ..IpfixOptions::default() };
-    let on = Options { ipfix, ..Options::new(PORTS) };
-    let exporter = Exporter { name: "ipfix", on, flows: &flows, is_stateful: true, core: cores[0] };
-    exporter.measure(plan, &mut place, rounds)?;
-    place.network.close()
+    let exporter = Exporter { name: "ipfix", flows: &flows, is_stateful: true, core: cores[0] };
+    let mut routers = [Router::new(cores[1])?, Router::new(cores[1])?];
+    routers.iter().try_for_each(|router| settle(&router.place, &flows))?;
+    exporter.measure(plan, &mut routers, rounds, |destination| {
+        let active = Duration::from_secs(1);
+        let collectors = vec![destination];
+        let ipfix = IpfixOptions { collectors, active, ..IpfixOptions::default() };
+        Options { ipfix, ..Options::new(PORTS) }
+    })?;
+    routers.into_iter().try_for_each(|router| router.place.network.close())
+}
+
+/// A router, and a collector in its namespace.
+struct Router {
+    collector: Collector,
+    place: Place,
+}
+
+impl Router {
+    /// The collector's thread runs on `core`.
+    fn new(core: usize) -> Result<Router> {
+        let place = Place::new(Network::with_routes(1, &[])?)?;
+        let collector = Collector::start(&place.network.lab.router, core)?;
+        Ok(Router { collector, place })
+    }
 }
 
 /// The kernel's router has these connections, assured.
@@ -73,46 +87,56 @@ fn settle(place: &Place, flows: &[Kind]) -> Result {
 }
 
 impl Exporter<'_> {
-    fn measure(&self, plan: &Plan, place: &mut Place, rounds: &mut Rounds) -> Result {
+    fn measure(
+        &self,
+        plan: &Plan,
+        routers: &mut [Router; 2],
+        rounds: &mut Rounds,
+        exporting: impl Fn(Destination) -> Options,
+    ) -> Result {
         let what = format!("forwards with and without {}", self.name);
         for round in progress::rounds(&what, plan.rounds()) {
-            for is_on in [round % 2 == 1, round % 2 == 0] {
-                self.half(is_on, plan, place, rounds)?;
-            }
-            for (_, tier) in TIERS {
-                for (family, _) in self.flows {
-                    let [on, off] = [true, false].map(|is_on| self.rate(is_on, tier, family));
-                    let both = rounds.last(&on).zip(rounds.last(&off));
-                    let cost = format!("{}_cost_{tier}{family}", self.name);
-                    rounds.push(&cost, "%", percent_less(both));
-                }
-            }
+            let roles = roles(round);
+            let on = &mut routers[roles[0]];
+            on.place.restart(exporting(on.collector.destination()))?;
+            routers[roles[1]].place.restart(Options::new(PORTS))?;
+            self.round(plan, routers, roles, rounds)?;
+            check_that_it_exports(&routers[roles[0]].place)?;
         }
         Ok(())
     }
 
-    /// The name of a rate.
-    fn rate(&self, is_on: bool, tier: &str, family: &str) -> String {
-        let off = if is_on { "" } else { "_off" };
-        format!("{}{off}_{tier}_mpps{family}", self.name)
-    }
-
-    /// All tiers and flows by one daemon.
-    fn half(&self, is_on: bool, plan: &Plan, place: &mut Place, rounds: &mut Rounds) -> Result {
-        let options = if is_on { self.on.clone() } else { Options::new(PORTS) };
-        place.restart(options)?;
+    /// All tiers and flows by both daemons.
+    fn round(
+        &self,
+        plan: &Plan,
+        routers: &mut [Router; 2],
+        roles: [usize; 2],
+        rounds: &mut Rounds,
+    ) -> Result {
         for (sink, tier) in TIERS {
-            place.end_in(sink)?;
-            place.choose(tier)??;
-            warm_up(place, &self.flows[0].1, (self.core, slice(plan)))?;
+            for Router { place, .. } in &mut *routers {
+                place.end_in(sink)?;
+                place.choose(tier)??;
+                warm_up(place, &self.flows[0].1, (self.core, slice(plan)))?;
+            }
             for (family, flows) in self.flows {
                 progress::tick();
-                let lap = plan.attempt(|| self.lap(place, tier, flows, slice(plan)));
-                let mpps = mpps(lap, rounds);
-                rounds.push(&self.rate(is_on, tier, family), "Mpps", mpps);
+                let pace = Pace::of(plan, flows.addresses().len());
+                let place = |which: usize| &routers[roles[which]].place;
+                let pairs =
+                    Pairs::take(pace, |which| self.lap(place(which), tier, flows, pace.slice));
+                let pairs = paired(pairs, rounds)?;
+                let figure =
+                    |name: &str, unit: &str| format!("{}{name}_{tier}{unit}{family}", self.name);
+                for (which, state) in ["", "_off"].into_iter().enumerate() {
+                    let mpps = pairs.as_ref().map(|pairs| pairs.mpps(which));
+                    rounds.push(&figure(state, "_mpps"), "Mpps", mpps);
+                }
+                rounds.push(&figure("_cost", ""), "%", pairs.map(|pairs| pairs.percent_less()));
             }
         }
-        if is_on { check_that_it_exports(place) } else { Ok(()) }
+        Ok(())
     }
 
     fn lap(

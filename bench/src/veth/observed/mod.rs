@@ -5,7 +5,7 @@
 //! | `sflow_cost_driver`              | the part of its rate that the tier loses to samples, one packet in 1000             |
 //! | `ipfix_cost_driver`              | the part that the tier's lane loses to flow records, 10,000 in a second             |
 //! | `capture_cost_driver_ns`         | what a frame costs more while a capture is open that wants no packet                |
-//! | `capture_closed_driver_ns`       | what a frame costs more after that capture was closed than before it was opened     |
+//! | `capture_closed_driver_ns`       | what a frame costs more after that capture was closed than where none was opened    |
 //! | `capture_slowdown_driver`        | the part of its rate that the tier loses to a capture of all packets, which is read |
 //! | `capture_lossless_driver_mpps`   | the highest rate that was tried at which such a capture has all packets             |
 //! | `tcpdump_slowdown_kernel`, `tcpdump_lossless_kernel_mpps` | both for tcpdump, of packets that the kernel forwards      |
@@ -15,9 +15,9 @@
 //! and the other core is for the daemon's threads, collectors and readers. The driver has the XDP sink, and the ingress
 //! tier and the kernel the plain one (`tiers.rs`).
 //!
-//! A daemon begins to export, or not, at its start: so one network has one daemon after another, with and without, in
-//! turn; each comes first as often as second. Collectors are in the router's namespace, and read and forget. An exporter
-//! that sends nothing, or loses something, is an error.
+//! Two routers are measured in short turns (`pairs.rs`): one is observed, and the other is not. They change roles with each
+//! round, so that what else differs between them cancels out. Collectors are in the routers' namespaces, and read and
+//! forget. An exporter that sends nothing, or loses something, is an error.
 //!
 //! No build of the programs lacks captures. `capture_closed_driver_ns` says that an earlier capture leaves no cost
 //! behind; the two loads that a packet costs without any capture are in every rate of this page.
@@ -34,6 +34,7 @@ mod reader;
 use manylane_lab::Flows;
 
 use super::Plan;
+use super::pairs::{Pace, Pairs, percent_less};
 use super::place::{FrameLap, PLAIN, Place, Sink, XDP};
 use super::tiers::{Kind, few};
 use crate::prelude::*;
@@ -57,12 +58,12 @@ fn warm_up(place: &Place, flows: &Flows, (core, slice): (usize, Duration)) -> Re
     Ok(())
 }
 
-/// The rate of a lap; without one, the cause is that of the values that follow.
-fn mpps(lap: Result<FrameLap>, rounds: &mut Rounds) -> Option<f64> {
-    lap.map_err(|cause| rounds.blame(cause.to_string())).ok().map(|lap| lap.mpps())
+/// What both give in turn; without it, the cause is that of the values that follow.
+fn paired(pairs: Result<Result<Pairs, String>>, rounds: &mut Rounds) -> Result<Option<Pairs>> {
+    Ok(pairs?.map_err(|cause| rounds.blame(cause)).ok())
 }
 
-/// By how many percent the first rate is less than the second.
-fn percent_less(rates: Option<(f64, f64)>) -> Option<f64> {
-    rates.map(|(rate, whole)| (1.0 - rate / whole) * 100.0)
+/// Both routers: the observed one first. They change roles with each round.
+fn roles(round: usize) -> [usize; 2] {
+    [round % 2, 1 - round % 2]
 }

@@ -8,7 +8,8 @@
 //! | `flows_ingress_mpps`         | the lane at tcx, with the plain sink                                        |
 //! | `flows_stateless_mpps`       | the driver's program, same flows, a router without rules                    |
 //! | `flows_*_over_kernel`        | a lane's rate by the kernel's with the same sink                            |
-//! | `flow_cost_ns`               | what a frame costs more in the stateful lane than in the stateless one      |
+//! | `flow_cost_ns`               | what a frame costs more than in the stateless lane, by short turns (`pairs`) |
+//! | `flow_floor_ns`              | what a frame costs more where a program counts it in a line of its flow     |
 //! | `flows_admitted_per_s_65536` | the flows by the time from their first frame until the lane has them, once  |
 //! | `flows_admitted_per_cpu_s_65536` | the flows by the time for which the lane's thread ran until then         |
 //!
@@ -27,6 +28,7 @@
 //! kernel does in any case.
 
 mod end;
+mod floor;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,6 +40,7 @@ use manylane_lab::stateful::{self, Datagrams, Rules};
 use manylane_lab::{CLIENT_V4, CLIENT_V6, Flows, Lab};
 
 use super::Plan;
+use super::pairs::{Pace, Pairs};
 use super::place::{FrameLap, PLAIN, Place, SHARE_MIN, Sink, XDP};
 use crate::network::{Network, PORTS, needs};
 use crate::prelude::*;
@@ -146,6 +149,11 @@ impl Connections {
         format!("{figure}{}{}", self.ends.rules, self.ends.rest)
     }
 
+    /// The name of a cost beside forwarding without rules.
+    fn cost(&self, figure: &str) -> String {
+        format!("{figure}{}_ns{}", self.ends.count, self.ends.rest)
+    }
+
     /// The lane without rules is measured beside the firewall: the router that masquerades is compared with that.
     fn has_stateless(&self, sink: Sink) -> bool {
         sink == XDP && self.rules == Rules::Firewall
@@ -187,6 +195,9 @@ impl Bed {
             if connections.count() <= most {
                 self.rounds(plan, connections, sink, tier, rounds)?;
             }
+        }
+        if connections.has_stateless(XDP) {
+            self.touches(plan, connections, rounds)?;
         }
         Ok(stateful::unload(&self.ruled.network.lab.router)?)
     }
@@ -238,12 +249,15 @@ impl Bed {
                 }
             }
             if connections.has_stateless(sink) {
-                let lap = plan.attempt(|| self.stateless(connections, slice))?;
-                rounds.push(&stateless, "Mpps", Some(lap.mpps()));
-                let ns = |name| Some(1e3 / rounds.last(name)?);
-                let cost = ns(&lane).zip(ns(&stateless)).map(|(lane, other)| lane - other);
-                let Ends { count, rest, .. } = &connections.ends;
-                rounds.push(&format!("flow_cost{count}_ns{rest}"), "ns", cost);
+                let pairs = match by_lane {
+                    Ok(_) => self.beside_stateless(plan, connections, tier)?,
+                    Err(cause) => Err(cause),
+                };
+                let pairs = pairs.map_err(|cause| rounds.blame(cause)).ok();
+                let mpps = pairs.as_ref().map(|pairs| pairs.mpps(1));
+                rounds.push(&stateless, "Mpps", mpps);
+                let cost = pairs.map(|pairs| pairs.ns_more());
+                rounds.push(&connections.cost("flow_cost"), "ns", cost);
             }
         }
         rounds.ratio(&connections.name(&format!("flows_{tier}_over_kernel")), &lane, &kernel);
@@ -282,14 +296,20 @@ impl Bed {
         by_lane(&self.ruled, tier, &connections.flows, (self.core, slice))
     }
 
-    /// What the driver forwards without rules; the inner error says that it was too little.
-    fn stateless(
+    /// The lane, and the driver's program on the router without rules, in short turns.
+    fn beside_stateless(
         &self,
+        plan: &Plan,
         connections: &Connections,
-        slice: Duration,
-    ) -> Result<Result<FrameLap, String>> {
+        tier: &str,
+    ) -> Result<Result<Pairs, String>> {
         progress::tick();
-        self.plain.forwarded_by("driver", &connections.flows, (self.core, slice))
+        let pace = Pace::of(plan, connections.count());
+        let routers = [(&self.ruled, tier), (&self.plain, "driver")];
+        Pairs::take(pace, |which| {
+            let (place, tier) = routers[which];
+            place.forwarded_by(tier, &connections.flows, (self.core, pace.slice))
+        })
     }
 }
 

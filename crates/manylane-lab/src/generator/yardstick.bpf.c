@@ -3,10 +3,11 @@
 // Forwarders for benches, to measure ours against. Both age a packet as a router does, and redirect it by a map of
 // devices; what they do not forward they pass on.
 //
-// | program           | which way                                            | what it looks at                |
-// |-------------------|------------------------------------------------------|---------------------------------|
+// | program           | which way                                             | what it looks at                |
+// |-------------------|-------------------------------------------------------|---------------------------------|
 // | `yardstick_fib`   | the kernel's tables, by its helper (`bpf_fib_lookup`) | version, lengths, options, checksum, TTL, the way's MTU |
-// | `yardstick_floor` | always the same                                      | the type and the TTL            |
+// | `yardstick_floor` | always the same                                       | the type and the TTL            |
+// | `yardstick_touch` | always the same                                       | these, and a line of memory for the destination, in which it counts |
 //
 // Built by `ci.sh bpf` as `xsk.bpf.c` says, to `yardstick.bpf.o`.
 
@@ -26,6 +27,13 @@
 extern char yardstick_devices[];
 // What `yardstick_floor` writes: destination and source address, 12 bytes; and the device that frames leave by.
 extern const __u32 yardstick_way[4];
+// Lines of memory that `yardstick_touch` counts in, eight words each: a power of two of them.
+extern __u64 yardstick_lines[];
+extern const char yardstick_lines_words[];
+
+#define NUMBER(symbol) ((__u64)(symbol))
+#define LINE_WORDS 8
+#define MULTIPLIER 0x9e3779b97f4a7c15ull
 
 struct ethernet {
 	__u8 destination[6], source[6];
@@ -115,27 +123,51 @@ int yardstick_fib(struct xdp_md *xdp)
 	return XDP_REDIRECT;
 }
 
-SEC("xdp/floor")
-int yardstick_floor(struct xdp_md *xdp)
+// Sends any packet that a router would age; counts it first in its destination's line, if it `touches` one.
+static __always_inline int send(struct xdp_md *xdp, int touches)
 {
 	void *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
 	struct ethernet *ethernet = data;
 	struct ipv4 *ip4 = data + sizeof(*ethernet);
 	struct ipv6 *ip6 = data + sizeof(*ethernet);
 	__u32 *addresses = data;
+	__u64 line;
 
 	if (data + sizeof(*ethernet) + sizeof(*ip6) > end)
 		return XDP_PASS;
-	if (ethernet->type == TYPE_IPV4 && ip4->ttl > 1)
+	if (ethernet->type == TYPE_IPV4 && ip4->ttl > 1) {
+		line = ip4->destination;
 		age4(ip4);
-	else if (ethernet->type == TYPE_IPV6 && ip6->hop_limit > 1)
+	} else if (ethernet->type == TYPE_IPV6 && ip6->hop_limit > 1) {
+		line = (__u64)ip6->destination[0] << 32 ^ ip6->destination[1] ^ (__u64)ip6->destination[2] << 32 ^
+		       ip6->destination[3];
 		ip6->hop_limit--;
-	else
+	} else {
 		return XDP_PASS;
+	}
+	if (touches) {
+		line = (line * MULTIPLIER >> 32) * LINE_WORDS & (NUMBER(yardstick_lines_words) - 1);
+		asm volatile("" : "+r"(line));
+		if (line >= NUMBER(yardstick_lines_words))
+			return XDP_PASS;
+		yardstick_lines[line]++;
+	}
 	addresses[0] = yardstick_way[0];
 	addresses[1] = yardstick_way[1];
 	addresses[2] = yardstick_way[2];
 	return bpf_redirect_map(&yardstick_devices, yardstick_way[3], XDP_DROP);
+}
+
+SEC("xdp/floor")
+int yardstick_floor(struct xdp_md *xdp)
+{
+	return send(xdp, 0);
+}
+
+SEC("xdp/touch")
+int yardstick_touch(struct xdp_md *xdp)
+{
+	return send(xdp, 1);
 }
 
 char _license[] SEC("license") = "Dual MIT/GPL";

@@ -23,6 +23,9 @@ pub enum Yardstick {
     Fib,
     /// Sends all packets the same way: no lookup.
     Floor,
+    /// As [`Yardstick::Floor`]; and adds one to a word of the destination's own line of memory: the least that any table with
+    /// an entry and a count for each flow costs. This number of lines, a power of two from 2 up.
+    Touch(usize),
 }
 
 /// A forwarder of all packets that an interface receives, until this is dropped.
@@ -31,11 +34,12 @@ pub struct YardstickLink {
     // The program's own hold on them keeps these alive, too; they are here to say whose they are.
     _devices: Devices,
     _way: WordsMut<u32>,
+    _lines: WordsMut<u64>,
 }
 
 impl Yardstick {
-    /// Puts it natively into the driver of `entry`. Frames leave by `exit`; [`Yardstick::Floor`] writes `addresses`,
-    /// destination and source, the other one those that the kernel knows. Both interfaces are of the calling thread's
+    /// Puts it natively into the driver of `entry`. Frames leave by `exit`; [`Yardstick::Fib`] writes the addresses
+    /// that the kernel knows, and the others `addresses`, destination and source. Both interfaces are of the calling thread's
     /// network namespace, and have numbers below 256.
     pub fn attach(
         self,
@@ -45,6 +49,8 @@ impl Yardstick {
     ) -> Result<YardstickLink, BpfError> {
         let mut maps = Maps::default();
         let mut way: WordsMut<u32> = maps.add("yardstick_way", WAY_WORDS)?;
+        let lines = if let Yardstick::Touch(lines) = self { lines } else { LINES_MIN };
+        let lines: WordsMut<u64> = maps.add("yardstick_lines", lines * LINE_WORDS)?;
         let devices = Devices::new(PORTS as u32).map_err(|source| failed("load", source))?;
         let number = u16::try_from(exit.index).ok().filter(|number| usize::from(*number) < PORTS);
         let number = number.ok_or_else(|| {
@@ -63,13 +69,14 @@ impl Yardstick {
         let (section, name) = match self {
             Yardstick::Fib => ("xdp/fib", "yardstick_fib"),
             Yardstick::Floor => ("xdp/floor", "yardstick_floor"),
+            Yardstick::Touch(_) => ("xdp/touch", "yardstick_touch"),
         };
         let program = object::program(OBJECT, section, meant);
         let program = program.map_err(|source| failed("load", source))?;
         let program =
             program.load(KIND, name).map_err(|complaint| failed_with("load", complaint.into()))?;
         let link = attach_native(&program, entry).map_err(|source| failed("attach", source))?;
-        Ok(YardstickLink { _link: link, _devices: devices, _way: way })
+        Ok(YardstickLink { _link: link, _devices: devices, _way: way, _lines: lines })
     }
 }
 
@@ -85,6 +92,10 @@ fn failed_with(step: &'static str, source: Box<dyn std::error::Error + Send + Sy
         source,
     }
 }
+
+/// Words of a line of memory, and the lines of programs that touch none.
+const LINE_WORDS: usize = 8;
+const LINES_MIN: usize = 2;
 
 /// Three words of addresses, and the exit's number.
 const WAY_WORDS: usize = 4;
