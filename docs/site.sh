@@ -12,8 +12,8 @@ target=${target:-${CARGO_TARGET_DIR:-$PWD/target}}
 tools=$target/tools/site
 work=$target/site
 
-# Installed once for each version of the list.
-if ! cmp -s docs/requirements.txt "$tools/requirements.txt"; then
+# Installed once for each version of the list, and again where the folder was moved: the programs name Python by its path.
+if ! cmp -s docs/requirements.txt "$tools/requirements.txt" || ! "$tools/bin/zensical" --version >/dev/null 2>&1; then
     rm -rf "$tools"
     python3 -m venv "$tools"
     "$tools/bin/pip" install --quiet --disable-pip-version-check -r docs/requirements.txt
