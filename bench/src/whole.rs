@@ -65,13 +65,8 @@ pub const QUESTIONS: [Question; 5] = [
 ];
 
 impl Question {
-    /// How long it takes at most.
-    pub fn bound(&self) -> Duration {
-        self.bound_of(&[])
-    }
-
     /// How long these groups of it take at most; without any, all of it.
-    fn bound_of(&self, groups: &[&str]) -> Duration {
+    pub fn bound(&self, groups: &[&str]) -> Duration {
         match self.name {
             "compare" => progress::bound(&mechanisms::bounds()),
             VETH if groups.is_empty() => progress::bound(&veth::bounds_of("")),
@@ -177,7 +172,7 @@ pub fn run(plan: &Plan) -> Result {
     let bound = |question: &&Question| {
         let own = match plan.is_peer_only() {
             true => Duration::ZERO,
-            false => question.bound_of(&plan.groups()),
+            false => question.bound(&plan.groups()),
         };
         own + plan.peer.map_or(Duration::ZERO, |_| question.peers_bound())
     };

@@ -179,7 +179,7 @@ impl<'a> Bed<'a> {
     fn kernel(&self, (family, flows): (&str, &Flows), plan: &Plan, rounds: &mut Rounds) -> Result {
         self.observed.place.choose("kernel")??;
         let name = |figure: &str| format!("{figure}{family}");
-        warm_up(&self.place, flows, (self.cores[0], self.slice))?;
+        warm_up(&self.observed.place, flows, (self.cores[0], self.slice))?;
         let alone = self.sunk(flows, 0)?.mpps();
         let got = lossless(plan, |per_second| self.dumped(flows, per_second))?;
         rounds.push(&name("tcpdump_off_kernel_mpps"), "Mpps", Some(alone));
