@@ -93,11 +93,11 @@ pub fn percent_less(rate: f64, whole: f64) -> f64 {
 }
 
 /// All laps of one forwarder in a round, about.
-const ROUND: Duration = Duration::from_millis(1500);
+const ROUND: Duration = Duration::from_millis(400);
 const SLICE_MIN: Duration = Duration::from_millis(30);
 const SLICE_OF_FLOW: Duration = Duration::from_micros(2);
 const PAIRS_MIN: usize = 4;
-const PAIRS_MAX: usize = 40;
+const PAIRS_MAX: usize = 13;
 
 #[cfg(test)]
 mod tests {
