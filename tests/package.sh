@@ -164,7 +164,7 @@ inside() {
     cp /etc/manylane/manylane.toml /run/valid.toml
     echo 'colour = "red"' >>/etc/manylane/manylane.toml
     not systemctl restart manylane
-    is manylane Result=exit-code ExecMainStatus=2 NRestarts=0
+    is manylane Result=exit-code ExecMainStatus=2 NRestarts=0 || fails_with manylane
     journalctl --sync
     grep colour <<<"$(journalctl --unit manylane --output cat)"
     cp /run/valid.toml /etc/manylane/manylane.toml
@@ -175,7 +175,7 @@ inside() {
     ip address add 10.1.0.254/24 dev eth0 && ip address add 10.2.0.254/24 dev eth1
     sysctl --quiet --write net.ipv4.ip_forward=1
     commands 2
-    is manylane ActiveState=inactive
+    is manylane ActiveState=inactive || fails_with manylane
     systemctl show --property StatusText manylane-accelerate
     # Where this machine may not lift the limit of locked memory, the unit gets no more than a container gets.
     lock=$(has cap_sys_resource || echo ,cap_ipc_lock)
@@ -253,6 +253,12 @@ is() {
     for property in "${@:2}"; do
         [ "$(systemctl show --property "${property%%=*}" "$unit")" = "$property" ] || return 1
     done
+}
+
+# Says what unit $1 is instead, and fails.
+fails_with() {
+    systemctl status --no-pager --lines 40 "$1"
+    return 1
 }
 
 # Process 1 has capability $1.
