@@ -20,4 +20,6 @@ pub mod collector;
 pub mod ipfix;
 pub mod sflow;
 
-pub use collector::{Collector, CollectorAddress, CollectorStatus, Destination, Transport};
+pub use collector::{
+    AddressError, Collector, CollectorAddress, CollectorStatus, Destination, Transport,
+};

@@ -93,10 +93,8 @@ pub use error::AccelerateError;
 pub use export::{IPFIX_ACTIVE, IPFIX_INACTIVE, IpfixOptions};
 pub use lease::{Lease, Tables};
 pub use lock::LockError;
+pub use manylane_export::sflow::SflowOptions;
 pub use manylane_net::transit::flows::FLOWS_MAX;
-pub use sflow::{
-    POLLING as SFLOW_POLLING, RATE as SFLOW_RATE, SflowOptions, read_rate as read_sflow_rate,
-};
 
 use crate::gate::{self, Bypass, Gate, Standing, Terms, Tier};
 use captures::{Captures, Listener};

@@ -183,6 +183,11 @@ impl Collector {
         lock(&self.status).clone()
     }
 
+    /// Where it is.
+    pub fn destination(&self) -> &Destination {
+        &self.destination
+    }
+
     /// By what it is sent to.
     pub fn transport(&self) -> Transport {
         self.destination.transport()

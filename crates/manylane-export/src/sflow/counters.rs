@@ -21,8 +21,8 @@ pub struct InterfaceCounters {
     pub in_bytes: u64,
     /// Packets received, without those of groups.
     pub in_packets: u64,
-    /// Packets received for groups and for all.
-    pub in_group: u64,
+    /// Packets received for groups and for all; those among `in_packets` if nothing is known of them.
+    pub in_group: Option<u64>,
     /// Packets dropped instead of received.
     pub in_dropped: u64,
     /// Packets with errors.
@@ -59,7 +59,7 @@ impl InterfaceCounters {
         to.short(u32::from(self.is_admin_up) | u32::from(self.is_up) << 1);
         to.long(self.in_bytes);
         to.short(self.in_packets as u32);
-        to.short(self.in_group as u32);
+        to.short(self.in_group.map_or(UNKNOWN, |packets| packets as u32));
         to.short(UNKNOWN); // Linux counts broadcasts with groups, or not at all.
         to.short(self.in_dropped as u32);
         to.short(self.in_errors as u32);

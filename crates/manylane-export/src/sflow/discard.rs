@@ -12,6 +12,8 @@ pub enum DiscardReason {
     NetUnreachable = 0,
     /// `host_unreachable`
     HostUnreachable = 1,
+    /// `src_route_failed`
+    SourceRouteFailed = 5,
     /// `dst_net_unknown`: no route.
     DestinationUnknown = 6,
     /// `comm_admin_prohibited`
@@ -24,10 +26,16 @@ pub enum DiscardReason {
     NoBufferSpace = 259,
     /// `pkt_too_big`
     TooBig = 262,
+    /// `ingress_vlan_filter`
+    VlanFilter = 265,
     /// `blackhole_route`
     Blackhole = 269,
     /// `ip_header_corrupted`
     HeaderCorrupted = 275,
+    /// `unresolved_neigh`
+    NeighbourUnresolved = 279,
+    /// `non_routable_packet`
+    NotRoutable = 281,
 }
 
 impl DiscardReason {
@@ -36,14 +44,18 @@ impl DiscardReason {
         match self {
             DiscardReason::NetUnreachable => "net_unreachable",
             DiscardReason::HostUnreachable => "host_unreachable",
+            DiscardReason::SourceRouteFailed => "src_route_failed",
             DiscardReason::DestinationUnknown => "dst_net_unknown",
             DiscardReason::Prohibited => "comm_admin_prohibited",
             DiscardReason::Unknown => "unknown",
             DiscardReason::TtlExceeded => "ttl_exceeded",
             DiscardReason::NoBufferSpace => "no_buffer_space",
             DiscardReason::TooBig => "pkt_too_big",
+            DiscardReason::VlanFilter => "ingress_vlan_filter",
             DiscardReason::Blackhole => "blackhole_route",
             DiscardReason::HeaderCorrupted => "ip_header_corrupted",
+            DiscardReason::NeighbourUnresolved => "unresolved_neigh",
+            DiscardReason::NotRoutable => "non_routable_packet",
         }
     }
 }

@@ -4,11 +4,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clap::Args;
-use manylane_accelerate::accelerator::{
-    IPFIX_ACTIVE, IPFIX_INACTIVE, IpfixOptions, SFLOW_POLLING, SFLOW_RATE, SflowOptions,
-    read_sflow_rate,
-};
-use manylane_export::{CollectorAddress, Destination, Transport, ipfix, sflow};
+use manylane_accelerate::accelerator::{IPFIX_ACTIVE, IPFIX_INACTIVE, IpfixOptions};
+use manylane_export::sflow::{POLLING, RATE, SflowOptions, read_collector, read_rate};
+use manylane_export::{CollectorAddress, Destination, Transport, ipfix};
 
 /// Flow records.
 #[derive(Debug, Default, Args)]
@@ -55,10 +53,10 @@ impl ExportOptions {
 #[derive(Debug, Default, Args)]
 pub(super) struct SampleOptions {
     /// Send samples of received packets, and interface counters, to this sFlow collector; may be repeated
-    #[arg(long, value_name = "HOST[:PORT]", value_parser = sample_collector)]
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = read_collector)]
     sflow: Vec<CollectorAddress>,
     /// Sample one received packet in N [default: 1000]
-    #[arg(long, value_name = "N", requires = "sflow", value_parser = read_sflow_rate)]
+    #[arg(long, value_name = "N", requires = "sflow", value_parser = read_rate)]
     sflow_rate: Option<u32>,
     /// Sample one packet in N that this interface receives; may be repeated
     #[arg(long, value_name = "IF=N", requires = "sflow", value_parser = port_rate)]
@@ -86,27 +84,20 @@ impl SampleOptions {
         }
         let collectors = Destination::resolve(&self.sflow).map_err(|error| error.to_string())?;
         Ok(Some(SflowOptions {
-            rate: self.sflow_rate.unwrap_or(SFLOW_RATE),
+            rate: self.sflow_rate.unwrap_or(RATE),
             port_rates: self.sflow_port_rate.iter().cloned().collect(),
-            polling: self.sflow_polling.map_or(SFLOW_POLLING, Duration::from_secs),
+            polling: self.sflow_polling.map_or(POLLING, Duration::from_secs),
             agent: self.sflow_agent,
             ..SflowOptions::new(collectors)
         }))
     }
 }
 
-/// sFlow has one transport, so its name may be left out.
-fn sample_collector(text: &str) -> Result<CollectorAddress, String> {
-    let text = if text.contains("://") { text.into() } else { format!("udp://{text}") };
-    CollectorAddress::parse(&text, &[Transport::Udp], sflow::PORT)
-        .map_err(|error| error.to_string())
-}
-
 /// `eth0=1000`.
 fn port_rate(text: &str) -> Result<(String, u32), String> {
     let (interface, rate) =
         text.split_once('=').ok_or("an interface, = and a number are wanted")?;
-    Ok((interface.into(), read_sflow_rate(rate)?))
+    Ok((interface.into(), read_rate(rate)?))
 }
 
 fn collector(text: &str) -> Result<CollectorAddress, String> {

@@ -16,7 +16,7 @@ pub(super) fn sample(port: &PortView, interface: u32, shown: &Shown) -> Interfac
         is_promiscuous: port.is_promiscuous,
         in_bytes: shown.in_octets,
         in_packets: shown.in_unicast,
-        in_group: shown.in_multicast,
+        in_group: Some(shown.in_multicast),
         in_dropped: shown.in_discards,
         in_errors: shown.in_errors,
         out_bytes: shown.out_octets,

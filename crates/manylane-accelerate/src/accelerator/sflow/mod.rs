@@ -22,12 +22,11 @@ mod thread;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use manylane_api::accelerate::{AskError, CollectorStatus, SflowPort, SflowStatus};
 use manylane_api::{ApiError, Setting, SettingValue};
-use manylane_export::Destination;
 use manylane_export::collector::Watch;
+use manylane_export::sflow::{RATE_MAX, SflowOptions, read_rate};
 
 use super::export;
 use super::published::PortView;
@@ -38,33 +37,8 @@ use crate::programs::{
 
 pub(super) use thread::Exporter;
 
-/// Collectors, and what they receive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SflowOptions {
-    /// The collectors.
-    pub collectors: Vec<Destination>,
-    /// One packet in how many is a sample.
-    pub rate: u32,
-    /// Rates of single ports, in place of `rate`.
-    pub port_rates: BTreeMap<String, u32>,
-    /// How often counters are sent.
-    pub polling: Duration,
-    /// The router's address, as collectors are to know it; that by which it reaches the first collector without.
-    pub agent: Option<IpAddr>,
-}
-
-impl SflowOptions {
-    /// For these collectors.
-    pub fn new(collectors: Vec<Destination>) -> SflowOptions {
-        let port_rates = BTreeMap::new();
-        SflowOptions { collectors, rate: RATE, port_rates, polling: POLLING, agent: None }
-    }
-}
-
-/// One packet in how many is a sample.
-pub const RATE: u32 = 1000;
-/// How often counters are sent.
-pub const POLLING: Duration = Duration::from_secs(20);
+const _: () =
+    assert!(RATE_MAX == SFLOW_RATE_MAX, "what an operator may choose is what programs take");
 
 /// What the exporter and the API share.
 pub(super) struct SflowState {
@@ -187,17 +161,6 @@ impl SflowState {
 
 /// Samples of one packet of segments.
 const SAMPLES_OF_NOTE: u32 = 64;
-
-/// Reads one packet in how many, as an operator writes it.
-pub fn read_rate(text: &str) -> Result<u32, String> {
-    match text.parse() {
-        Ok(0) => Err(format!(
-            "one packet in 0 cannot be sampled; 1 samples every packet, up to {SFLOW_RATE_MAX} samples fewer"
-        )),
-        Ok(rate @ 1..=SFLOW_RATE_MAX) => Ok(rate),
-        _ => Err(format!("a number from 1 to {SFLOW_RATE_MAX} is wanted")),
-    }
-}
 
 /// Has one packet in `value` that an interface receives sampled, by the API's question.
 pub(super) fn set_rate(

@@ -1,14 +1,11 @@
 //! The exporter's thread: takes notes, queries the mirror's thread for their routes, and sends.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use manylane_export::Collector;
-use manylane_export::collector::{Load, Message, Outcome};
-use manylane_export::sflow::{Agent, Datagram, Datagrams};
+use manylane_export::sflow::{REPORTS, Sender};
 use manylane_io::eventfd::EventFd;
 use manylane_io::joined::Joined;
 use manylane_io::netlink::Netlink;
@@ -30,14 +27,9 @@ struct Exporting {
     state: Arc<SflowState>,
     notes: SflowNotes,
     doorbell: Arc<EventFd>,
-    collectors: Vec<Collector>,
-    datagrams: Datagrams,
+    sender: Sender,
     netlink: Netlink,
-    started: Instant,
     next_poll: Instant,
-    /// The present second, and discarded packets in it.
-    second: Instant,
-    reported: u32,
 }
 
 impl Exporter {
@@ -51,27 +43,14 @@ impl Exporter {
         let ticks = Ticks::open()?;
         let notes = lock(&state.notes).take();
         let notes = notes.ok_or_else(|| io::Error::other("the exporter was started before"))?;
-        let collectors: Vec<_> =
-            state.options.collectors.iter().cloned().map(Collector::new).collect();
-        *lock(&state.watches) = collectors.iter().map(Collector::watch).collect();
+        let sender = Sender::new(&state.options.collectors, state.options.agent);
+        *lock(&state.watches) = sender.watches();
         let second = (1_000_000_000 / ticks.length_ns().max(1)) as u32;
         lock(&state.rates).words.report(&sample::DISCARDED, REPORTS, second);
         state.set_rates(&published.view().ports.clone());
-        let now = Instant::now();
-        let agent = Agent { address: Ipv4Addr::UNSPECIFIED.into(), sub_agent: 0 };
-        let mut exporting = Exporting {
-            published,
-            state,
-            notes,
-            doorbell: doorbell.clone(),
-            collectors,
-            datagrams: Datagrams::new(agent),
-            netlink,
-            started: now,
-            next_poll: now,
-            second: now,
-            reported: 0,
-        };
+        let (next_poll, own) = (Instant::now(), doorbell.clone());
+        let mut exporting =
+            Exporting { published, state, notes, doorbell: own, sender, netlink, next_poll };
         Ok(Exporter { _thread: Joined::start("sflow", doorbell, move || exporting.run())? })
     }
 }
@@ -98,7 +77,7 @@ impl Exporting {
     fn turn(&mut self, now: Instant) {
         let ports = self.published.view().ports.clone();
         self.state.set_rates(&ports);
-        self.find_agent();
+        lock(&self.state.sent).agent = self.sender.find_agent();
         loop {
             let mut notes = Vec::new();
             let taken = self.notes.take(NOTES_AT_ONCE, |note| notes.push(note));
@@ -113,27 +92,7 @@ impl Exporting {
             self.next_poll = now + self.state.options.polling;
             self.export_counters(&ports);
         }
-        let uptime = self.uptime_ms();
-        let last = self.datagrams.finish(uptime);
-        self.send(last);
-    }
-
-    /// The agent's address: the operator's, or that by which the first reachable collector is reached.
-    fn find_agent(&mut self) {
-        if !self.datagrams.agent().address.is_unspecified() {
-            return;
-        }
-        let options = &self.state.options;
-        let found = options.agent.or_else(|| {
-            options
-                .collectors
-                .iter()
-                .find_map(|collector| source_towards(collector.socket_address()))
-        });
-        if let Some(address) = found {
-            self.datagrams.set_address(address);
-            lock(&self.state.sent).agent = Some(address);
-        }
+        self.sender.finish();
     }
 
     fn export(&mut self, notes: &[SflowNote], ports: &[PortView], now: Instant) {
@@ -146,14 +105,12 @@ impl Exporting {
         let ways = self.ways(questions);
         for (note, way) in notes.iter().zip(ways) {
             let (interface, way) = (ingress(note), way.as_ref());
-            let uptime = self.uptime_ms();
             let samples = self.state.samples_of(note);
             let count = self.state.count(note.port);
             if samples > 0 {
                 let flow = sample::flow(note, interface, way, count);
                 for _ in 0..samples {
-                    let full = self.datagrams.add_flow(&flow, uptime);
-                    self.send(full);
+                    self.sender.add_flow(&flow);
                 }
                 lock(&self.state.sent).samples += u64::from(samples);
             }
@@ -164,12 +121,11 @@ impl Exporting {
             let Some(packet) = sample::discarded(note, interface, way, unreported) else {
                 continue;
             };
-            if self.may_report(now) {
-                let full = self.datagrams.add_discarded(&packet, uptime);
-                self.send(full);
-                lock(&self.state.sent).discarded += 1;
-            } else {
-                lock(&self.state.sent).unreported += 1;
+            let is_reported = self.sender.add_discarded(&packet, now);
+            let mut sent = lock(&self.state.sent);
+            match is_reported {
+                true => sent.discarded += 1,
+                false => sent.unreported += 1,
             }
         }
     }
@@ -184,58 +140,17 @@ impl Exporting {
         answer.unwrap_or_else(|_| vec![None; len])
     }
 
-    /// Whether another discarded packet may be sent in this second.
-    fn may_report(&mut self, now: Instant) -> bool {
-        if now.saturating_duration_since(self.second) >= Duration::from_secs(1) {
-            (self.second, self.reported) = (now, 0);
-        }
-        self.reported += 1;
-        self.reported <= REPORTS
-    }
-
     fn export_counters(&mut self, ports: &[PortView]) {
         let front: Vec<_> = ports.iter().map(|port| self.published.in_front(port.number)).collect();
         // Without an answer nothing is known of any.
         let kernel = self.netlink.statistics().unwrap_or_default();
-        let uptime = self.uptime_ms();
         for (port, counts) in ports.iter().zip(front) {
             let of_port = kernel.iter().find(|link| Some(link.index) == port.index);
             let Some(of_port) = of_port else { continue };
             let shown = self.published.interface(&counts, of_port);
-            let sample = counters::sample(port, of_port.index, &shown);
-            let full = self.datagrams.add_counters(&sample, uptime);
-            self.send(full);
+            self.sender.add_counters(&counters::sample(port, of_port.index, &shown));
         }
     }
-
-    fn send(&mut self, datagram: Option<Datagram>) {
-        let Some(datagram) = datagram else { return };
-        let message = Message { bytes: &datagram.bytes, records: datagram.samples.into() };
-        let now = Instant::now();
-        for collector in &mut self.collectors {
-            // The error was an earlier datagram's, and each datagram stands for itself.
-            if collector.send(message, now) == Outcome::Refused
-                && collector.send(message, now) == Outcome::Refused
-            {
-                collector.give_up(Load { records: message.records, ..Load::default() });
-            }
-        }
-    }
-
-    fn uptime_ms(&self) -> u32 {
-        self.started.elapsed().as_millis() as u32
-    }
-}
-
-/// The address by which this host sends there, if it has a route.
-fn source_towards(to: std::net::SocketAddr) -> Option<IpAddr> {
-    let any: IpAddr = match to {
-        std::net::SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        std::net::SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0)).ok()?;
-    socket.connect(to).ok()?;
-    socket.local_addr().ok().map(|address| address.ip())
 }
 
 /// How long notes wait for others: the standard lets a sample wait for a second.
@@ -246,5 +161,3 @@ const NOTES_AT_ONCE: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How often ports that are new receive their rate.
 const RATES_EVERY: Duration = Duration::from_secs(1);
-/// Discarded packets that are sent in a second.
-const REPORTS: u32 = 100;
