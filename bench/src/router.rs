@@ -157,6 +157,7 @@ impl Ground {
                 limits,
                 observers,
                 tracer: Traces::new(&self.domain, 1, clock).1.remove(0),
+                sampler: None,
                 clock,
                 idle_spin: Duration::ZERO,
                 state: Default::default(),

@@ -137,7 +137,10 @@ fn records_at_collectors_are_all_that_was_forwarded() {
         return;
     }
     let Some(topology) = topology(IN_A_ROW) else { return };
-    let Some(mut nfcapd) = Nfdump::start(&topology, "nfcapd", 4739) else { return };
+    let Some(mut nfcapd) = Nfdump::start((topology.host("server"), SERVER_V4), "nfcapd", 4739)
+    else {
+        return;
+    };
     let by_tcp = tcp_collector(&topology);
     let router = topology.host("r1");
     Rules::Firewall.load(router, ["lan", "wan"]).expect("nft takes them");
@@ -181,7 +184,7 @@ fn records_at_collectors_are_all_that_was_forwarded() {
     let forwarded = forwarded(&accelerated.said());
     assert!(forwarded > 8 * ASKED as u64, "{forwarded}");
     let said = by_tcp.join().expect("it collects");
-    nfcapd.end(&topology);
+    nfcapd.end(topology.host("server"));
     let octets = by_tshark(nfcapd.folder(), &said, forwarded, indices);
     by_nfdump(&nfcapd, forwarded, octets);
     drop((talks, topology));

@@ -37,7 +37,7 @@ fn sums_at_the_collector_are_those_of_the_packets_by_workers() {
 /// By the tier, one packet in ten: 10,000 packets of each family, 2,000 by a router, and some that no route is for.
 fn sums_are_right(tier: &str) {
     let Some((topology, mut collector)) = hosts() else { return };
-    let nfdump = Nfdump::start(&topology, "sfcapd", 6343);
+    let nfdump = Nfdump::start((topology.host("server"), SERVER_V4), "sfcapd", 6343);
     let arguments = ["--tier", tier, "--sflow-rate", "20", "--sflow-polling", "1"];
     let accelerated = start(&topology, &[&arguments[..], &COLLECTORS].concat());
     let [client, server] = ["client", "server"].map(|name| topology.host(name));
@@ -59,7 +59,7 @@ fn sums_are_right(tier: &str) {
             assert_eq!(report.sent, report.received, "{report:?}");
             // A socket has room for the samples of one slice, not of all.
             settle(&accelerated, &mut collector);
-            nfdump.iter().for_each(|nfdump| nfdump.wait_until_read(&topology));
+            nfdump.iter().for_each(|nfdump| nfdump.wait_until_read(server));
         }
     }
     let forwarded = accelerated.port("lan").tiers[tier] - before;
@@ -350,7 +350,7 @@ fn index(topology: &Topology, name: &str) -> u32 {
 
 /// The packets to each address, as nfdump adds samples up.
 fn sums(mut nfdump: Nfdump, topology: &Topology) -> Vec<(IpAddr, u64)> {
-    nfdump.end(topology);
+    nfdump.end(topology.host("server"));
     let sum = |to: IpAddr| {
         let filter = format!("proto udp and dst ip {to}");
         let text = nfdump.print(&["-q", "-N", "-A", "dstip", "-o", "fmt:%pkt", &filter]);

@@ -32,6 +32,7 @@ mod ping;
 mod privileges;
 mod scan;
 mod scenario;
+mod sflow;
 mod show;
 mod silent_neighbour;
 mod tcp;

@@ -207,6 +207,15 @@ fn starts() {
         )],
         Listen: [(Listen(exposed()), ["192.0.2.1:9176"], "name a file with a token")],
         Api: [(Api(answered()), ["/run/s"], "stop it")],
+        Collector: [(
+            Collector(manylane_export::AddressError::Unresolved {
+                host: "collector.example".into(),
+                text: "udp://collector.example:6343".into(),
+                source: said(EPERM),
+            }),
+            ["collector.example", "not permitted"],
+            "write an address"
+        )],
         Capture: [(Capture(capture), ["x.pcap"], "write to another file")],
         Privilege: [(Privilege(no_user()), ["nobdy"], "leave out --user")],
     });

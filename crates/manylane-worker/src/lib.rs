@@ -5,6 +5,7 @@
 //! | [`worker`]   | the turn, dispatch, hand-off between workers, observers         | all below                    |
 //! | [`hooks`]    | packet sockets' targets, packets to send                        | nothing                      |
 //! | [`recorder`] | which packets a trace follows, and where stages are recorded    | [`stage`]                    |
+//! | [`sampler`]  | packets that an exporter is to see                              | nothing                      |
 //! | [`stage`]    | what was done with a packet                                     | nothing                      |
 //! | [`stats`]    | the ledger's counters of one worker                             | nothing                      |
 //!
@@ -15,6 +16,7 @@
 
 pub mod hooks;
 pub mod recorder;
+pub mod sampler;
 pub mod stage;
 pub mod stats;
 pub mod worker;

@@ -46,6 +46,7 @@ fn settings() {
     row("worker.1.paused", "true", &["worker 1", "`direct`"], "set port.direct.steering to `flow`");
     row("port.none.steering", "flow", &["`none`"], "there are `source`, `direct`");
     row("port.source.steering", "chance", &["chance"], "choose `queue` or `flow`");
+    row("port.source.sflow_rate", "5", &["no sFlow collector"], "start with [sflow]");
     row("port.none.bucket.1", "0", &["`none`"], "there are `source`");
     row("port.source.bucket.256", "0", &["256"], "there are 0 to 255");
     row("port.source.bucket.1", "7", &["worker 7"], "there are 0 to 2");

@@ -7,6 +7,7 @@ use super::sflow::SflowStatus;
 
 /// Collectors, and the messages to each.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
 pub struct ExportStatus {
     /// The collectors, in the order in which they were named; none if nothing is exported.
     pub collectors: Vec<CollectorStatus>,
@@ -23,7 +24,15 @@ pub struct ExportStatus {
     /// The log of translations; none if it is off.
     pub nat_log: Option<NatLogStatus>,
     /// Samples; none without a collector of sFlow.
-    #[serde(default)]
+    pub sflow: Option<SflowStatus>,
+}
+
+/// Of `manylane run`: collectors of samples, and the messages to each. As much of [`ExportStatus`] as it has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SampleExportStatus {
+    /// The collectors, in the order in which they were named; none if nothing is exported.
+    pub collectors: Vec<CollectorStatus>,
+    /// Samples; none without a collector.
     pub sflow: Option<SflowStatus>,
 }
 

@@ -18,6 +18,7 @@ mod unseen;
 mod why;
 
 pub use capture::{CaptureFile, CapturePart, CaptureRequest, SNAP_MAX};
+pub use export::{CollectorStatus, ExportStatus, NatLogStatus, SampleExportStatus};
 pub use extent::Extent;
 pub use forwarder::{
     AddressState, AddressStatus, ApiError, BucketStatus, CopyStatus, Daemon, DropStatus,
@@ -27,6 +28,7 @@ pub use forwarder::{
     SettingValue, SocketStatus, SocketsStatus, SteeredWorker, SteeringStatus, TransmitQueue,
     VlanStatus, WorkerState, WorkerStatus,
 };
+pub use sflow::{SflowPort, SflowStatus};
 pub use source::{Configurations, Source};
 pub use trace::{TraceLine, TraceLines, TraceRequest, TraceStage, TraceWhat};
 pub use transaction::{

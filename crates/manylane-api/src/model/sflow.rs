@@ -1,4 +1,4 @@
-//! What `manylane accelerate` samples for sFlow collectors.
+//! What is sampled for sFlow collectors.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ pub struct SflowStatus {
     pub agent: Option<IpAddr>,
     /// Milliseconds between two samples of an interface's counters.
     pub polling_ms: u64,
-    /// Packet samples made: those that the programs noted, and the exporter has read.
+    /// Packet samples made: those that programs or workers noted, and the exporter has read.
     pub samples: u64,
     /// Discarded packets reported.
     pub discarded: u64,
@@ -27,16 +27,16 @@ pub struct SflowStatus {
 /// What is sampled of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SflowPort {
-    /// The name of the port's interface.
+    /// Of `accelerate` the name of the port's interface, of `run` the port's.
     pub name: String,
     /// One packet in how many is sampled; 0 before the first.
     pub rate: u32,
     /// Packets that could have been samples.
     pub pool: u64,
-    /// Samples that the programs noted, and that were not lost.
+    /// Samples that programs or workers noted, and that were not lost.
     pub noted: u64,
-    /// Samples that were lost: the exporter was slower than the programs, or one packet of segments had more than 64.
+    /// Samples that were lost: the exporter was too slow, or one packet of segments had more than 64.
     pub lost: u64,
-    /// Discarded packets that programs did not note: too many in a second.
+    /// Discarded packets that programs or workers did not note: too many in a second.
     pub unreported: u64,
 }

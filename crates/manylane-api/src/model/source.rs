@@ -32,6 +32,10 @@ pub trait Source: Send + Sync {
     fn steering(&self) -> SteeringStatus;
     /// The packet sockets.
     fn sockets(&self) -> SocketsStatus;
+    /// Collectors of samples; none of a daemon that exports nothing.
+    fn export(&self) -> SampleExportStatus {
+        SampleExportStatus::default()
+    }
     /// The daemon itself.
     fn daemon(&self) -> Daemon;
     /// Changes a setting.

@@ -344,6 +344,12 @@ impl Source for Sample {
         }
     }
 
+    fn export(&self) -> SampleExportStatus {
+        let all = tracked::export();
+        let collectors = all.collectors.into_iter().filter(|one| one.protocol == "sflow").collect();
+        SampleExportStatus { collectors, sflow: all.sflow }
+    }
+
     fn sockets(&self) -> SocketsStatus {
         let own = SocketStatus {
             protocol: 3,

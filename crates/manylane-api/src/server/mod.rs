@@ -117,6 +117,7 @@ fn routes() -> Routes<dyn Source> {
             Ok(s.steering())
         })
         .one("/v1/sockets", "The packet sockets.", &[], |s| Ok(s.sockets()))
+        .one("/v1/export", "Collectors, and the messages to each.", &[], |s| Ok(s.export()))
         .one("/v1/daemon", "The daemon itself.", &[], |s| Ok(s.daemon()))
         .at(HttpMethod::Get, METRICS, metrics::answer(metrics::forwarder), metrics::doc())
         .at(HttpMethod::Get, page::PAGE, page::answer(), page::doc());
@@ -338,7 +339,8 @@ async fn not_found(uri: Uri) -> Refusal {
         error: format!("the API has no {}", uri.path()),
         help:
             "ask for /v1/ports, /v1/workers, /v1/routes, /v1/neighbours, /v1/addresses, /v1/drops, \
-             /v1/ledger, /v1/frames, /v1/steering, /v1/sockets, /v1/config or /v1/daemon"
+             /v1/ledger, /v1/frames, /v1/steering, /v1/sockets, /v1/export, /v1/config or \
+             /v1/daemon"
                 .into(),
     };
     (StatusCode::NOT_FOUND, Json(error))

@@ -155,7 +155,7 @@ fn a_wrong_question_is_answered_in_json_with_help() {
         error.to_string(),
         "the daemon refused: the API has no /v1/prots; ask for /v1/ports, /v1/workers, /v1/routes, \
          /v1/neighbours, /v1/addresses, /v1/drops, /v1/ledger, /v1/frames, /v1/steering, \
-         /v1/sockets, /v1/config or /v1/daemon"
+         /v1/sockets, /v1/export, /v1/config or /v1/daemon"
     );
 
     let mut stream = UnixStream::connect(place.socket()).unwrap();

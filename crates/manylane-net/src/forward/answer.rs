@@ -60,9 +60,14 @@ impl Forwarder {
         !self.former.is_empty()
     }
 
+    /// Whether what errors are made of is kept.
+    pub fn keeps_former(&self) -> bool {
+        self.keeps_former
+    }
+
     /// What errors were made of, oldest first, once.
-    pub fn former(&mut self) -> impl Iterator<Item = Former> {
-        self.former.drain(..)
+    pub fn next_former(&mut self) -> Option<Former> {
+        self.former.pop_front()
     }
 
     fn former_of(&self, frame: &Frame, reason: DropReason) -> Former {

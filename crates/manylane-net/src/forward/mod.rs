@@ -60,6 +60,7 @@ mod tests;
 mod verdict;
 mod vlan;
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use manylane_frame::vocabulary::{DropReason, PortId, QueueId};
@@ -114,7 +115,7 @@ pub struct Forwarder {
     /// Packets received by sub-interfaces, in the last batch from a port that has any.
     sorted: Vec<Sorted>,
     /// What errors were made of, if that is to be shown.
-    former: Vec<Former>,
+    former: VecDeque<Former>,
     keeps_former: bool,
 }
 
@@ -166,7 +167,7 @@ impl Forwarder {
             urgent: Vec::with_capacity(URGENT_MAX),
             checked: Box::new(check::Checked::new()),
             sorted: Vec::with_capacity(BATCH_MAX),
-            former: Vec::new(),
+            former: VecDeque::new(),
             keeps_former: false,
         }
     }

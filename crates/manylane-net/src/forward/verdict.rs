@@ -112,6 +112,18 @@ impl<'g> Verdicts<'g> {
         self.egress_ports().iter().map(verdict).collect()
     }
 
+    /// The verdict on the packet at one place of the batch.
+    pub fn at(&self, place: usize) -> Verdict<'g> {
+        match self.egress_ports()[place] {
+            OTHER => {
+                let before = self.egress_ports()[..place].iter();
+                // Invariant 1.
+                self.others()[before.filter(|&&egress| egress == OTHER).count()]
+            }
+            egress => Verdict::received(Fate::Transmit(PortId(egress))),
+        }
+    }
+
     /// The port whose device received the batch.
     #[inline(always)]
     pub fn ingress(&self) -> PortId {

@@ -76,7 +76,14 @@ impl Version {
         known.steering.netdev_budget = was.steering.netdev_budget;
         known.steering.dev_weight = was.steering.dev_weight;
         known.steering.rebalance = was.steering.rebalance;
+        let are_sampled = known.sflow.is_some() && was.sflow.is_some();
+        if let (Some(known), Some(was)) = (&mut known.sflow, &was.sflow) {
+            known.rate = was.rate;
+        }
         for (port, was) in known.ports.iter_mut().zip(&was.ports) {
+            if are_sampled {
+                port.sflow_rate = was.sflow_rate;
+            }
             // Left to the daemon, it depends on what the daemon finds.
             if port.steering.is_some() && was.steering.is_some() {
                 port.steering = was.steering;
@@ -87,9 +94,12 @@ impl Version {
 }
 
 fn is_live(key: &str, from: &Version, to: &Version) -> bool {
+    let are_sampled = || [from, to].iter().all(|version| version.config.sflow.is_some());
     match key {
         "workers.count" => from.config.workers.cores == to.config.workers.cores,
         _ if key.starts_with("route.") || key.starts_with("neighbour.static.") => true,
+        "sflow.rate" => are_sampled(),
+        _ if key.starts_with("port.") && key.ends_with(".sflow_rate") => are_sampled(),
         _ if key.starts_with("port.") => {
             key.split('.').count() == 3
                 && key.ends_with(".steering")
@@ -188,6 +198,26 @@ mod tests {
             let back = to.changes(&from);
             assert!(back[0].after.is_none() && back[0].live == live, "{back:?}");
         }
+    }
+
+    #[test]
+    fn rates_of_samples_change_live_where_a_collector_is_there() {
+        let sampled = |rate: &str, of_port: &str| {
+            let collectors = "[sflow]\ncollectors = [\"192.0.2.5\"]\n";
+            let (a, b) = PORTS.split_at(PORTS.len() / 2);
+            version(&format!("{collectors}{rate}{a}{of_port}{b}"))
+        };
+        let from = sampled("", "");
+        for (to, key) in [
+            (sampled("rate = 10\n", ""), "sflow.rate"),
+            (sampled("", "sflow_rate = 10\n"), "port.a.sflow_rate"),
+        ] {
+            let changes = from.changes(&to);
+            let said: Vec<_> = changes.iter().map(|change| (&*change.key, change.live)).collect();
+            assert_eq!((said, from.needs_no_restart(&to)), (vec![(key, true)], true));
+        }
+        let changes = with("").changes(&from);
+        assert!(!with("").needs_no_restart(&from) && changes.iter().all(|change| !change.live));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! | Table | File | Holds |
 //! |---|---|---|
 //! | `[sockets]` | `sockets.rs` | bounds of packet sockets and captures |
+//! | `[sflow]` | `sflow.rs` | samples of packets, for collectors |
 //! | `[steering]` | `steering.rs` | which worker forwards what another has received |
 //! | `[workers] [frames] [icmp] [neighbour] [api]` | `settings.rs` | sizes and limits, all optional |
 //! | `[[port]]`, `[port.generate]` | `ports.rs`, `port.rs`, `driver.rs`, `memory.rs`, `capture.rs` | where frames enter and leave |
@@ -36,6 +37,7 @@ mod route;
 mod save;
 mod section;
 mod settings;
+mod sflow;
 mod sockets;
 mod steering;
 #[cfg(test)]
@@ -66,6 +68,7 @@ pub(crate) use route::GROUPS_MAX;
 pub use route::{Hop, Route, RouteTarget};
 pub use save::{SaveError, save};
 pub use settings::{Frames, Icmp, Neighbour, Workers};
+pub use sflow::Sflow;
 pub use sockets::SocketLimits;
 pub use steering::{BACKLOGS, BUDGETS, PortSteering, Steering, WEIGHTS};
 pub use vlan::{Interface, Vlan, interfaces};
@@ -88,6 +91,8 @@ pub struct Config {
     pub neighbour: Neighbour,
     /// Bounds of packet sockets.
     pub sockets: SocketLimits,
+    /// Samples of packets; none without a collector.
+    pub sflow: Option<Sflow>,
     /// Where the API listens.
     pub socket: PathBuf,
     /// Where it listens by TCP.
@@ -147,6 +152,7 @@ fn read(text: &str, environment: &Environment<'_>) -> Result<Config, Problem> {
     let icmp = settings::icmp(&file)?;
     let neighbour = settings::neighbour(&file)?;
     let sockets = sockets::sockets(&file)?;
+    let sflow = sflow::sflow(&file)?;
     let socket = settings::socket(&file, environment)?;
     let listen = settings::listen(&file)?;
     let ports = ports::ports(&file, &workers, &frames, environment)?;
@@ -160,6 +166,7 @@ fn read(text: &str, environment: &Environment<'_>) -> Result<Config, Problem> {
         icmp,
         neighbour,
         sockets,
+        sflow,
         socket,
         listen,
         ports,

@@ -13,6 +13,7 @@ use super::ports::Placed;
 use super::prefix::{self, InterfaceAddress};
 use super::section::Section;
 use super::settings::{Frames, Workers};
+use super::sflow::port_rate;
 use super::steering::PortSteering;
 use super::vlan::{Vlan, vlans};
 
@@ -45,6 +46,8 @@ pub struct Port {
     pub chosen: Option<&'static str>,
     /// The file that its packets are copied to.
     pub tee: Option<Tee>,
+    /// One packet in how many that it receives is a sample, in place of the rate in `[sflow]`.
+    pub sflow_rate: Option<u32>,
     /// What is done to its packets on purpose.
     pub faults: Faults,
 }
@@ -106,6 +109,7 @@ pub(super) fn read<'a>(
         driver,
         chosen: None,
         tee: tee(section, &mut files)?,
+        sflow_rate: port_rate(section)?,
         faults: faults(section)?,
     };
     let peer = section.text("peer")?;

@@ -130,6 +130,12 @@ fn the_router_example_shows_other_drivers_captures_copies_and_faults() {
     let transmit = FaultConfig { delay, delay_ns, reorder, ..default };
     assert_eq!(wan.faults.transmit, Some(transmit));
 
+    let sflow = config.sflow.as_ref().expect("the example has one");
+    let collectors: Vec<_> = sflow.collectors.iter().map(ToString::to_string).collect();
+    assert_eq!(collectors, ["udp://192.0.2.5:6343", "udp://[2001:db8::5]:6343"]);
+    assert_eq!((sflow.rate, sflow.polling.as_secs()), (1000, 20));
+    assert_eq!((lan.sflow_rate, wan.sflow_rate), (Some(100), None));
+
     let vlan = &wan.vlans[0];
     assert_eq!((vlan.name.as_str(), vlan.mtu), ("customer", Some(1492)));
     assert_eq!(vlan.tags.to_string(), "802.1Q 100, 802.1Q 7");

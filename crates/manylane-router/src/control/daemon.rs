@@ -20,6 +20,7 @@ use manylane_sync::doorbell::Doorbell;
 use manylane_sync::words::WordsMut;
 
 use super::open::{self, Bell};
+use super::sflow::Exporter;
 use super::status::Status;
 use super::steering::{self, Ports, Steering};
 use crate::config::Config;
@@ -49,6 +50,8 @@ pub struct Daemon {
     /// Names of ports and sub-interfaces, by id.
     names: Vec<String>,
     remote: Option<Remote>,
+    /// With a collector of samples.
+    exporter: Option<Exporter>,
     threads: Threads,
 }
 
@@ -159,6 +162,8 @@ impl Daemon {
         let remote = self.remote.take().and_then(|remote| remote.reach(END));
         let threads = lock(&self.steering).take_worker_threads();
         let stopped = threads.halt();
+        // Behind the workers: the exporter sends the last notes.
+        drop(self.exporter.take());
         self.control_phase.publish(0, STOP);
         self.control_bell.ring();
         if let Some(control) = self.control.take()

@@ -3,7 +3,7 @@
 //! The control thread owns the writer's side of every table ([`routing`]): it applies what the workers
 //! report, lets timers pass, publishes, and retires what was replaced. The control thread waits for no other thread and
 //! no other thread waits for it (`thread.rs`). `worker_threads` has the workers' threads, `closing` the one in which
-//! ports are closed, and `carriers` what the control thread hears of links. [`daemon`] puts the whole together and takes it apart again; [`choose`] and [`frames`] decide
+//! ports are closed, `sflow` what collectors of samples are sent, and `carriers` what the control thread hears of links. [`daemon`] puts the whole together and takes it apart again; [`choose`] and [`frames`] decide
 //! about drivers and memory before, and [`status`] is what the API shows.
 
 mod carriers;
@@ -13,6 +13,7 @@ pub mod daemon;
 pub mod frames;
 pub mod open;
 pub mod routing;
+mod sflow;
 pub mod status;
 mod steering;
 mod thread;
@@ -41,8 +42,11 @@ pub fn notices(config: &Config) -> Vec<String> {
     notices
 }
 
-/// As [`check`], and holds the configuration against the files it names, which it reads as a whole, too.
-pub fn check_all(config: &Config) -> Result<Budget, open::PortError> {
-    let budget = check(config)?;
-    open::check_files(config).map(|()| budget)
+/// As [`check`], and holds the configuration against what it names: files, which it reads as a whole, and collectors, which
+/// it looks up.
+pub fn check_all(config: &Config) -> Result<Budget, StartError> {
+    let budget = check(config).map_err(StartError::Port)?;
+    open::check_files(config).map_err(StartError::Port)?;
+    sflow::resolve(config).map_err(StartError::Collector)?;
+    Ok(budget)
 }

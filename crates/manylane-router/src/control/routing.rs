@@ -21,6 +21,7 @@
 //! | `own.rs`         | our own addresses, as far as others may have them                         |
 //! | `operator.rs`    | neighbours by the operator's word                                         |
 //! | `removal.rs`     | a port that is removed                                                    |
+//! | `way.rs`         | the way of a packet that was noted for a collector                         |
 //! | `transaction.rs` | routes and neighbours of another configuration                            |
 //!
 //! These files may use the configuration and the crates below this one; nothing else of `control`.
@@ -38,6 +39,7 @@ mod routes;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod way;
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -63,6 +65,7 @@ pub use groups::GroupMember;
 pub use manylane_net::nexthop::ids::{GROUPS_MAX, NEIGHBOURS_MAX, PORTS_MAX};
 pub use operator::NeighbourRefused;
 pub use transaction::is_busy;
+pub use way::Way;
 
 const _: () = assert!(GROUPS_MAX == config::GROUPS_MAX, "the configuration bounds the groups");
 

@@ -25,6 +25,7 @@ use manylane_io::netlink::Netlink;
 
 use super::open::{Bell, OpenPort};
 use super::routing::Routing;
+use super::sflow::Sflow;
 use super::steering;
 use super::transaction::Transactions;
 use crate::config::Config;
@@ -33,8 +34,9 @@ use crate::trace::Traces;
 use frames::HOT_LIST_LEN;
 use manylane_api::{
     AddressStatus, ApiError, CaptureFile, CaptureRequest, Configurations, Daemon, DropStatus,
-    FramesStatus, Ledger, NeighbourStatus, PortStatus, RouteKind, RouteStatus, SetError, Setting,
-    SettingValue, SocketsStatus, Source, SteeringStatus, TraceLines, TraceRequest, WorkerStatus,
+    FramesStatus, Ledger, NeighbourStatus, PortStatus, RouteKind, RouteStatus, SampleExportStatus,
+    SetError, Setting, SettingValue, SocketsStatus, Source, SteeringStatus, TraceLines,
+    TraceRequest, WorkerStatus,
 };
 use manylane_worker::Clock;
 use manylane_worker::stats::StatsReader;
@@ -62,6 +64,8 @@ pub struct Status {
     steering: steering::Shared,
     sockets: Sockets,
     traces: Traces,
+    /// With a collector of samples.
+    sflow: Option<Arc<Sflow>>,
     /// Held by the request that captures drops.
     capture: Mutex<Weak<()>>,
     clock: Clock,
@@ -79,6 +83,7 @@ pub(super) struct Edited {
     pub traces: Traces,
     pub control: Bell,
     pub sockets: Sockets,
+    pub sflow: Option<Arc<Sflow>>,
 }
 
 /// The counters that are shown.
@@ -97,7 +102,7 @@ impl Status {
         frames: FrameStatus,
         clock: Clock,
     ) -> Status {
-        let Edited { routing, steering, traces, control, sockets } = edited;
+        let Edited { routing, steering, traces, control, sockets, sflow } = edited;
         let Counted { workers: stats, closed: closed_ports } = counted;
         let ports = shown_ports(ports, &unpoisoned(&routing));
         Status {
@@ -114,6 +119,7 @@ impl Status {
             steering,
             sockets,
             traces,
+            sflow,
             capture: Mutex::default(),
             clock,
             // Without it, links are shown as up.
@@ -129,6 +135,18 @@ impl Status {
 
     fn ids(&self) -> impl Iterator<Item = PortId> + use<> {
         (0..self.ports.len() as u16).map(PortId)
+    }
+
+    /// Has one packet in `value` that a port receives sampled.
+    fn set_sflow_rate(&self, port: &str, value: &str) -> Result<SettingValue, SetError> {
+        let Some(sflow) = &self.sflow else {
+            return Err(SetError::BadValue(ApiError {
+                error: "no sFlow collector is there to receive samples".into(),
+                help: "start with [sflow] and `collectors` in the configuration".into(),
+            }));
+        };
+        unpoisoned(&self.steering).port(port)?;
+        sflow.set_rate(port, value)
     }
 
     fn name(&self, port: PortId) -> String {
@@ -181,8 +199,15 @@ impl Source for Status {
         self.all_sockets()
     }
 
+    fn export(&self) -> SampleExportStatus {
+        self.sflow.as_ref().map(|sflow| sflow.status()).unwrap_or_default()
+    }
+
     fn set(&self, key: &str, value: &str) -> Result<Setting, SetError> {
-        let value = if key == HOT_LIST_LEN {
+        let sampled = key.strip_prefix("port.").and_then(|key| key.strip_suffix(".sflow_rate"));
+        let value = if let Some(port) = sampled {
+            self.set_sflow_rate(port, value)?
+        } else if key == HOT_LIST_LEN {
             let len = self.frames.set_hot_list_len(value).map_err(SetError::BadValue)?;
             SettingValue::Number(len.into())
         } else {
@@ -194,7 +219,8 @@ impl Source for Status {
                         "there are `workers`, `{HOT_LIST_LEN}`, `steering.netdev_max_backlog`, \
                      `steering.netdev_budget`, `steering.dev_weight`, `steering.rebalance`, \
                      `steering.reorder_sample`, `port.PORT.steering`, `port.PORT.bucket.N`, \
-                     `port.PORT.buckets`, `port.PORT.queue.N` and `worker.N.paused`"
+                     `port.PORT.buckets`, `port.PORT.queue.N`, `port.PORT.sflow_rate` and \
+                     `worker.N.paused`"
                     ),
                 }))
             })?

@@ -326,6 +326,10 @@ fn settings(config: &Config) -> Vec<(String, String)> {
     for port in ports {
         let word = port.steering.map_or("", |steering| steering.name());
         settings.push((format!("port.{}.steering", port.name), word.to_owned()));
+        if let Some(sflow) = &config.sflow {
+            let rate = port.sflow_rate.unwrap_or(sflow.rate);
+            settings.push((format!("port.{}.sflow_rate", port.name), rate.to_string()));
+        }
     }
     settings
 }

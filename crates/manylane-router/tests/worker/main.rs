@@ -10,6 +10,7 @@ mod ledger;
 mod order;
 mod patience;
 mod rig;
+mod samples;
 mod socket;
 mod taken_late;
 mod trace;

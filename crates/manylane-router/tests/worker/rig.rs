@@ -161,6 +161,7 @@ impl Hall {
             limits: self.limits.reader(),
             observers: self.sockets.observers(id, self.injected.take()),
             tracer,
+            sampler: None,
             clock: self.clock,
             idle_spin: Duration::ZERO,
             state: Default::default(),

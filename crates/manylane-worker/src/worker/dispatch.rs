@@ -61,6 +61,7 @@ impl Work {
             Origin::Error(reason) => {
                 self.stats.dropped(ingress, reason);
                 self.stats.created(ingress, Created::Error);
+                self.count_unkept(ingress, reason);
             }
         }
         match verdict.fate {

@@ -1,12 +1,13 @@
 //! Packets that wait for a neighbour: held, released in order, given up after a time.
 
 use manylane_frame::vocabulary::{DropReason, Points, PortId};
-use manylane_frame::{Frame, Holder};
+use manylane_frame::{Frame, Holder, Steered};
 use manylane_net::fib::NextHopId;
 use manylane_net::neighbour::{HOLD_MAX_NS, Key};
 use manylane_net::nexthop::dst::{Dst, DstRef};
 use manylane_sync::rcu::{Guard, Index};
 
+use super::samples::note_drop;
 use super::turn::Turn;
 use super::{Pending, State, Work};
 use crate::stage::What;
@@ -72,6 +73,7 @@ impl Work {
         if self.state.prior_hold.is_none() {
             self.make_place(turn, key, frames);
         }
+        let steered = self.steered(&mut frame);
         let Work {
             state: State { prior_hold, .. },
             holds,
@@ -80,11 +82,9 @@ impl Work {
             handoff,
             observers,
             tracer,
+            sampler,
             ..
         } = self;
-        let steered = handoff
-            .as_ref()
-            .map(|handoff| handoff.steered(pool.region(), &mut frame, prior_hold.is_some()));
         if let (Some(handoff), Some(steered)) = (&*handoff, steered)
             && handoff.release_requests.is_requested_by(steered.receiver)
         {
@@ -106,6 +106,7 @@ impl Work {
                 tracer.note_drop(pool.region().view(), &mut oldest, DropReason::HoldOverflow);
             }
             stats.dropped(ingress, DropReason::HoldOverflow);
+            note_drop(sampler, pool, &oldest, DropReason::HoldOverflow, turn.now_ns);
             pool.give_back(oldest);
         });
         match held {
@@ -123,6 +124,13 @@ impl Work {
         self.note_held_generation();
         self.note_awaited(turn, key, dst, requested_ns);
         self.release_if_answered(turn, key, slot);
+    }
+
+    /// How a packet arrived that is about to be held, if packets are steered by flow.
+    fn steered(&self, frame: &mut Frame) -> Option<Steered> {
+        let is_held_again = self.state.prior_hold.is_some();
+        let handoff = self.handoff.as_ref()?;
+        Some(handoff.steered(self.pool.region(), frame, is_held_again))
     }
 
     /// Makes place for a packet that a bound of the worker would refuse: the packets that have waited longest give way,

@@ -15,6 +15,8 @@
 //! | control thread | rings of queues ([`queue_handover`]) | both                              |
 //! | control thread | the phase, one word ([`phase`])   | control to worker                    |
 //! | API            | the hot list's length, one word   | API to workers, seen once a turn     |
+//! | exporter       | ring of notes and its bell; its counters of samples | worker to exporter  |
+//! | API            | rates of samples, a word a port   | API to workers, seen by each batch   |
 //! | other workers  | the frame depot, by magazine      | both                                 |
 //! | other workers  | rings of frames ([`handoff`]), where flows share a port's queue | both   |
 //!
@@ -31,6 +33,7 @@
 //! | `flow_limit`     | which flow fills a backlog                                                  |
 //! | `queue_handover` | receive queues that change workers                                          |
 //! | `phase`          | a worker that starts, drains and stops                                      |
+//! | `samples`        | samples and drops that an exporter is to see                                |
 //! | `sleep`          | sleep when no frame arrives, and the levels published before it             |
 //! | `observers`      | copies for packet sockets                                                   |
 //! | `trace`          | records for a trace                                                         |
@@ -45,6 +48,7 @@ pub mod phase;
 mod prepare;
 pub mod queue_handover;
 mod reroute;
+mod samples;
 mod sleep;
 mod trace;
 mod transmit;
@@ -65,6 +69,7 @@ use manylane_sync::rcu::Reader;
 use manylane_sync::ring::{Consumer, Producer};
 use manylane_sync::words::Words;
 
+use crate::sampler::Sampler;
 use crate::stats::{Stats, WorkerCount};
 
 pub use handoff::HandOff;
@@ -155,6 +160,8 @@ pub struct Work {
     pub observers: Observers,
     /// Its recorder for traces.
     pub tracer: Tracer,
+    /// Notes samples and drops for an exporter, if one runs.
+    pub sampler: Option<Box<Sampler>>,
     /// The daemon's clock.
     pub clock: Clock,
     /// How long it polls without a frame before it sleeps.

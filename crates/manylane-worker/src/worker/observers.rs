@@ -372,11 +372,13 @@ impl Work {
     #[inline]
     pub(super) fn begin_observing(&mut self, guard: Guard<'_>) {
         let traced = self.tracer.begin_turn(guard);
-        if self.observers.begin_turn(guard, traced) {
-            self.forwarder.keep_former(self.observers.observes(Point::Drop));
-            if let Some(handoff) = &mut self.handoff {
-                handoff.set_traced(!traced.is_empty());
-            }
+        let has_changed = self.observers.begin_turn(guard, traced);
+        if has_changed || self.sampler.is_some() {
+            let keeps = self.observers.observes(Point::Drop) || self.samples_former();
+            self.forwarder.keep_former(keeps);
+        }
+        if let (true, Some(handoff)) = (has_changed, &mut self.handoff) {
+            handoff.set_traced(!traced.is_empty());
         }
     }
 
@@ -388,6 +390,9 @@ impl Work {
         }
         if self.observers.is_open {
             self.observers.publish(guard, Some(self.state.now_ns));
+        }
+        if let Some(sampler) = &mut self.sampler {
+            sampler.submit();
         }
     }
 
@@ -403,9 +408,13 @@ impl Work {
 
     #[cold]
     fn show_all_former(&mut self, guard: Guard<'_>) {
-        let Work { observers, forwarder, .. } = self;
-        for Former { ingress, queue, bytes, len, reason } in forwarder.former() {
-            observers.show_former(guard, (ingress, queue), &bytes, len, reason);
+        let shows = self.observers.observes(Point::Drop);
+        while let Some(former) = self.forwarder.next_former() {
+            self.sample_former(&former);
+            if shows {
+                let Former { ingress, queue, bytes, len, reason } = former;
+                self.observers.show_former(guard, (ingress, queue), &bytes, len, reason);
+            }
         }
     }
 

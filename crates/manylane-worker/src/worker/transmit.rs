@@ -155,6 +155,7 @@ impl Work {
     pub(super) fn discard(&mut self, frame: Frame, reason: DropReason) {
         let ingress = self.pool.region().meta(&frame).ingress;
         self.stats.dropped(ingress, reason);
+        self.sample_drop(&frame, reason);
         self.pool.give_back(frame);
     }
 }

@@ -106,8 +106,12 @@ impl Work {
         let explained = if TRACED { self.explain_all(turn.guard, batch) } else { Vec::new() };
         let received = batch.len();
         let batch_generation = self.forwarder.tables().next_hops.generation();
+        let has_samples = self.begin_samples(batch);
         let mut verdicts = Verdicts::new();
         self.forwarder.forward(&mut turn.lend(&mut self.pool), batch, &mut verdicts);
+        if has_samples {
+            self.note_samples(batch, &verdicts);
+        }
         let (mut packets, mut bytes) = (received as u64, verdicts.bytes());
         if self.forwarder.has_sorted() {
             self.count_sorted(&mut packets, &mut bytes);

@@ -8,7 +8,7 @@ use clap::Args;
 use manylane_api::Listen;
 use manylane_io::privilege::{Keep, Privileges};
 use manylane_router::config::{Environment, Version};
-use manylane_router::control;
+use manylane_router::control::{self, StartError};
 
 use super::check::checked;
 use crate::terminal::{SOCKET, USAGE, complain, done, print};
@@ -80,8 +80,11 @@ pub(super) fn run(options: &RunOptions) -> ExitCode {
     }
     // A configuration that the devices do not fit is as wrong as one that contradicts itself. A start reads captures
     // when it opens their ports.
-    let check = if options.check { control::check_all } else { control::check };
-    let budget = match check(&config) {
+    let budget = match options.check {
+        true => control::check_all(&config),
+        false => control::check(&config).map_err(StartError::Port),
+    };
+    let budget = match budget {
         Ok(budget) => budget,
         Err(error) => {
             complain(&format_args!("error: {error}"));

@@ -76,7 +76,7 @@ pub(super) enum Noun {
     /// Of `accelerate`: connections that rules have decided about, with their translation, counters and forwarder; a sample
     /// of packets where no rule filters by connection
     Flows,
-    /// Of `accelerate`: collectors of flow records, and the messages to each
+    /// Collectors of samples, and of flow records, with the messages to each
     Export,
     /// Of `accelerate`: the verdict on a packet, `why SOURCE DESTINATION -i IF`
     Why,
@@ -165,9 +165,10 @@ pub(super) fn table(client: &Client, what: Noun, at: &Place) -> Result<String, C
         Noun::Frames => client.ask(path).map(|answer| tables::frames(&answer)),
         Noun::Steering => client.ask(path).map(|answer| tables::steering(&answer)),
         Noun::Sockets => client.ask(path).map(|answer| tables::sockets(&answer)),
+        Noun::Export => client.ask(path).map(|answer| tables::export::text(&answer)),
         Noun::Config => client.ask(path).map(|answer: ConfigStatus| answer.text),
         // The daemon says that it has none of these.
-        Noun::Mirror | Noun::Why | Noun::Flows | Noun::Export => client.ask_text(path),
+        Noun::Mirror | Noun::Why | Noun::Flows => client.ask_text(path),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::terminal::table::{count, lay_out};
 pub(crate) fn text(status: &ExportStatus) -> String {
     if status.collectors.is_empty() {
         return "Nothing is exported. `manylane accelerate --ipfix udp://HOST` exports flow records, \
-                `--sflow HOST` samples.\n"
+                `--sflow HOST` samples; `manylane run` exports samples with [sflow] in its configuration.\n"
             .into();
     }
     let rows = status.collectors.iter().map(|one| {

@@ -2,16 +2,12 @@
 
 use std::fmt;
 
-use super::{Column, Labels, Page, labels, sflow, single};
-use crate::accelerate::{CollectorStatus, ExportStatus};
+use super::{Column, Labels, Page, labels, single};
+use crate::accelerate::{CollectorStatus, ExportStatus, SflowStatus};
 
 /// Writes them; nothing of collectors where none is configured.
 pub(super) fn write(status: &ExportStatus, page: &mut Page<'_>) -> fmt::Result {
-    let of = |one: &CollectorStatus| {
-        labels([("collector", &*one.address), ("protocol", &*one.protocol)])
-    };
-    page.gauges(GAUGES, &status.collectors, of)?;
-    page.counters(COUNTERS, &status.collectors, of)?;
+    samples(&status.collectors, status.sflow.as_ref(), page)?;
     let help =
         "Records that no collector was sent, since the queue to the exporter's thread was full.";
     page.counter("export_queue_lost", "records", help, single(status.queue_lost_records))?;
@@ -23,8 +19,21 @@ pub(super) fn write(status: &ExportStatus, page: &mut Page<'_>) -> fmt::Result {
     page.counter("nat_log_gaps", "", help, all.iter().map(|one| (none(), one.gaps)))?;
     let help = "1 if conntrack cannot be heard, so that no translation is logged.";
     let troubled = all.iter().map(|one| (none(), u64::from(one.trouble.is_some())));
-    page.gauge("nat_log_troubled", "", help, troubled)?;
-    status.sflow.as_ref().map_or(Ok(()), |status| sflow::write(status, page))
+    page.gauge("nat_log_troubled", "", help, troubled)
+}
+
+/// Those of a daemon that exports samples alone.
+pub(super) fn samples(
+    collectors: &[CollectorStatus],
+    sflow: Option<&SflowStatus>,
+    page: &mut Page<'_>,
+) -> fmt::Result {
+    let of = |one: &CollectorStatus| {
+        labels([("collector", &*one.address), ("protocol", &*one.protocol)])
+    };
+    page.gauges(GAUGES, collectors, of)?;
+    page.counters(COUNTERS, collectors, of)?;
+    sflow.map_or(Ok(()), |status| super::sflow::write(status, page))
 }
 
 const GAUGES: &[Column<CollectorStatus>] =

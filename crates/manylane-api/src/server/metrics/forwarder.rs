@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{Column, Labels, Page, labels, parts, seconds, single};
+use super::{Column, Labels, Page, export, labels, parts, seconds, single};
 use crate::model::Source;
-use crate::{ListStatus, PairStatus, PortState, PortStatus, SocketStatus, WorkerStatus};
+use crate::{
+    ListStatus, PairStatus, PortState, PortStatus, SampleExportStatus, SocketStatus, WorkerStatus,
+};
 
 /// Writes all of it.
 pub(in crate::server) fn write(
@@ -19,6 +21,8 @@ pub(in crate::server) fn write(
     frames(source, page)?;
     steering(source, page)?;
     tables(source, page)?;
+    let SampleExportStatus { collectors, sflow } = source.export();
+    export::samples(&collectors, sflow.as_ref(), page)?;
     sockets(source, page)
 }
 

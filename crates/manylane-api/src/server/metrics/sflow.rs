@@ -32,13 +32,13 @@ const PORT_COUNTERS: &[Column<SflowPort>] = &[
     (
         "sflow_port_lost",
         "",
-        "Samples lost: the exporter was slower than the programs, or one packet of segments had more than 64.",
+        "Samples lost: the exporter was too slow, or one packet of segments had more than 64.",
         |port| port.lost,
     ),
     (
         "sflow_port_unreported",
         "packets",
-        "Discarded packets that programs did not note: too many in a second.",
+        "Discarded packets that programs or workers did not note: too many in a second.",
         |port| port.unreported,
     ),
 ];

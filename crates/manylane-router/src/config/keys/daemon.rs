@@ -1,6 +1,6 @@
 //! Keys of the whole daemon, of routes and of neighbours.
 
-use super::Kind::{Number, Numbers, Text, Truth, Word};
+use super::Kind::{Number, Numbers, Text, Texts, Truth, Word};
 use super::{Key, THE_FILE, Table, key, table};
 
 pub(super) const TABLES: &[Table] = &[
@@ -12,6 +12,7 @@ pub(super) const TABLES: &[Table] = &[
     Table { header: "[neighbour]", keys: NEIGHBOUR },
     Table { header: "[[neighbour.static]]", keys: STATIC },
     Table { header: "[sockets]", keys: SOCKETS },
+    Table { header: "[sflow]", keys: SFLOW },
     Table { header: "[api]", keys: API },
     Table { header: "[[route]]", keys: ROUTE },
 ];
@@ -24,6 +25,7 @@ const FILE: &[Key] = &[
     table("icmp", "[icmp]", "Limits of ICMP errors."),
     table("neighbour", "[neighbour]", "The neighbour table."),
     table("sockets", "[sockets]", "Bounds of packet sockets and captures."),
+    table("sflow", "[sflow]", "Samples of packets, for sFlow collectors."),
     table("api", "[api]", "Where the daemon answers."),
     table("port", "[[port]]", "Where frames enter and leave; at least one."),
     table("route", "[[route]]", "Static routes."),
@@ -140,6 +142,20 @@ const SOCKETS: &[Key] = &[
         "A worker's time that sockets of users but root may take; beyond it the costliest are closed. 100: no bound."),
     key("send", Truth, "false", "true",
         "Whether sockets of other processes may send packets."),
+];
+
+#[rustfmt::skip]
+const SFLOW: &[Key] = &[
+    key("collectors", Texts("hosts, each with or without a port"), "",
+        "[\"192.0.2.5\", \"[2001:db8::5]:6343\"]",
+        "Where samples go, by UDP; the port is 6343 without another."),
+    key("rate", Number(1, 16_777_216, "packets"), "1000", "1000",
+        "One received packet in as many is a sample.")
+        .live("config set port.PORT.sflow_rate N"),
+    key("polling", Number(1, 3600, "seconds"), "20", "20",
+        "How often the counters of ports are sent."),
+    key("agent", Text("an IP address"), "that by which the router reaches the first collector", "\"192.0.2.1\"",
+        "The router's address, as collectors know it."),
 ];
 
 #[rustfmt::skip]

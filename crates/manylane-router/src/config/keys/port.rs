@@ -36,6 +36,9 @@ const PORT: &[Key] = &[
     key("steering", Word(&["queue", "flow"]), "by flow with fewer queues than workers", "\"flow\"",
         "Which worker forwards what the port receives: the one that receives it, or that of its flow.")
         .live("config set port.PORT.steering flow"),
+    key("sflow_rate", Number(1, 16_777_216, "packets"), "`rate` in [sflow]", "100",
+        "One packet in as many that the port receives is a sample; only with [sflow].")
+        .live("config set port.PORT.sflow_rate N"),
     key("rx_ring", Number(128, 8192, "descriptors, a power of two; from 64 in memory"), "2048", "1024",
         "Length of a receive ring."),
     key("tx_ring", Number(128, 8192, "descriptors, a power of two; from 64 in memory"), "2048", "1024",

@@ -56,6 +56,9 @@ fn with(table: &Table, key: &Key, value: &str) -> String {
             let needed = [("source", "\"10.1.0.1\""), ("destination", "\"10.2.0.0/16\"")];
             format!("{PORT}{header}\n{}{line}", rest(&needed))
         }
+        "[sflow]" => {
+            format!("{header}\n{}{line}{PORT}", rest(&[("collectors", "[\"192.0.2.5\"]")]))
+        }
         "[port.tee]" => format!("{PORT}{header}\n{}{line}", rest(&[("write", "\"lan.pcapng\"")])),
         _ if header.starts_with("[port.fault.") => format!("{PORT}{header}\n{line}"),
         _ => format!("{header}\n{line}{PORT}"),

@@ -7,6 +7,7 @@ mod port;
 mod ports;
 mod route;
 mod settings;
+mod sflow;
 mod steering;
 mod syntax;
 mod vlan;
@@ -40,6 +41,7 @@ pub(super) type Fault = (&'static [&'static str], &'static str);
 pub(super) const FAULTS: &[&[Fault]] = &[
     syntax::FAULTS,
     settings::FAULTS,
+    sflow::FAULTS,
     steering::FAULTS,
     port::FAULTS,
     driver::FAULTS,

@@ -3,6 +3,7 @@
 use std::io;
 
 use manylane_api::{BindError, ListenError};
+use manylane_export::AddressError;
 use manylane_frame::RegionError;
 use manylane_io::netlink::NetlinkError;
 use manylane_io::port::pcap::WriteError;
@@ -59,6 +60,9 @@ pub enum StartError {
     /// A capture is not whole.
     #[error("{0}")]
     Capture(#[source] WriteError),
+    /// A collector's name has no address, or two collectors have one.
+    #[error("{0}")]
+    Collector(#[source] AddressError),
     /// Privileges could not be dropped.
     #[error("{0}")]
     Privilege(#[source] PrivilegeError),
@@ -69,6 +73,7 @@ impl StartError {
     pub fn is_of_configuration(&self) -> bool {
         match self {
             StartError::Port(port) => port.is_of_configuration(),
+            StartError::Collector(_) => true,
             StartError::Api(socket) => matches!(socket, BindError::TooLong { .. }),
             StartError::Routing(routing) => !matches!(routing, RoutingError::Memory(_)),
             _ => false,

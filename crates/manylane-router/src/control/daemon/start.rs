@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use manylane_export::sflow::SflowOptions;
 use manylane_frame::vocabulary::{PortId, WorkerId};
 use manylane_frame::{Depot, Region, RegionConfig};
 use manylane_io::port::af_xdp::Umem;
@@ -28,12 +29,15 @@ use crate::control::closing::Closing;
 use crate::control::frames::Budget;
 use crate::control::open::{self, Bell, Device, Halves, OpenPort};
 use crate::control::routing::{Effects, RoutedPort, Routing, RoutingLimits};
+use crate::control::sflow::{self, Exporter, Exporting, Sampling, Source};
 use crate::control::status::{Counted, Edited, FrameStatus, Status};
 use crate::control::steering::{Closer, Plan, Ports, Removal, Shared, Steering};
 use crate::control::thread::{Control, Link};
 use crate::control::worker_threads::WorkerThreads;
 use crate::socket::{Place, Sockets};
 use crate::trace::Traces;
+use manylane_worker::hooks::InjectorEnd;
+use manylane_worker::sampler::Sampler;
 use manylane_worker::stats::{Stats, StatsReader};
 use manylane_worker::worker::handoff::HandOff;
 use manylane_worker::worker::queue_handover::{QueueHandover, queue_handover};
@@ -47,6 +51,7 @@ impl Daemon {
     ) -> Result<Daemon, StartError> {
         let clock = Clock::start();
         let workers = config.workers.count();
+        let collectors = sflow::resolve(&config).map_err(StartError::Collector)?;
         let mut opened = Opened::open(&config, clock)?;
         let writers = std::mem::take(&mut opened.writers);
 
@@ -55,26 +60,18 @@ impl Daemon {
         let routed = open::routed(&opened.ports).map_err(StartError::Port)?;
         let interfaces_len = routed.len();
         let routing = routing(&opened.config, routed, &domain, clock, &mut effects)?;
-        let places = Place::all(&routing.tables().ports);
-        let bell = opened.bells[0].clone();
-        let (sockets, injected) = Sockets::new(
-            domain.clone(),
-            workers,
-            &places,
-            opened.config.sockets,
-            bell,
-            clock,
-            flow_key(),
-        );
+        let (sockets, injected) = sockets(&opened, &domain, &routing, clock);
         let mut injected = Some(injected);
         let (traces, tracers) = Traces::new(&domain, workers, clock);
+        let sampling = collectors.map(|options| sampling(options, &opened.config, &routing));
+        let mut sampling = sampling.transpose()?;
         let mut hot_list_len = WordsMut::zeroed(1);
         hot_list_len.publish(0, opened.config.frames.hot_list_len);
 
         // Each thread has a clone, and drops it when it panics; a worker without a thread keeps its own.
         let alive = Arc::new(());
         let mut made = Made::default();
-        let shares = opened.shares(workers);
+        let shares = opened.shares(workers, &mut sampling);
         for (number, (share, tracer)) in shares.into_iter().zip(tracers).enumerate() {
             let observers = sockets.observers(WorkerId(number as u16), injected.take());
             let common = Common {
@@ -91,6 +88,7 @@ impl Daemon {
         let Made { threads, links, stats } = made;
         let closed = Stats::new(interfaces_len);
         let edited = Edited {
+            sflow: sampling.as_ref().map(|sampling| sampling.sflow.clone()),
             routing: Arc::new(Mutex::new(routing)),
             steering: Arc::new(Mutex::new(opened.steering)),
             traces,
@@ -110,25 +108,29 @@ impl Daemon {
             alive: alive.clone(),
             clock,
         };
+        let exporting = sampling.map(|sampling| parts.exporting(sampling, &edited.routing));
         let started = parts.config.workers.started;
         let carriers = Carriers::watch(&parts.config).map_err(StartError::Links)?;
         let (mut daemon, mut control) = parts.assemble(edited);
         control.carriers = carriers;
         privileges.map_or(Ok(()), Privileges::narrow).map_err(StartError::Privilege)?;
-        daemon.begin(writers, control, effects, alive)?;
+        daemon.begin(writers, exporting, (control, effects), alive)?;
         let begun = lock(&daemon.steering).start_workers(threads, started);
         begun.map_err(|source| StartError::System { what: "a thread", source })?;
         Ok(daemon)
     }
 
-    /// Starts the threads of captures and the control thread.
+    /// Starts the threads of captures, of samples, and the control thread.
     fn begin(
         &mut self,
         writers: Vec<Writer>,
-        control: Control,
-        effects: Effects,
+        exporting: Option<Exporting>,
+        (control, effects): (Control, Effects),
         alive: Arc<()>,
     ) -> Result<(), StartError> {
+        let exporter = exporting.map(Exporter::start).transpose();
+        self.exporter =
+            exporter.map_err(|source| StartError::System { what: "a thread", source })?;
         for writer in writers {
             self.writers.push(spawn("capture", move || write(writer))?);
         }
@@ -209,16 +211,18 @@ impl Opened {
         })
     }
 
-    /// Deals out receive queues, transmitters, hand-off rings and queue hand-overs, one share for each worker.
-    fn shares(&mut self, workers: usize) -> Vec<Share> {
+    /// Deals out receive queues, transmitters, hand-off rings, queue hand-overs and samplers, one share for each worker.
+    fn shares(&mut self, workers: usize, sampling: &mut Option<Sampling>) -> Vec<Share> {
         let bells: Arc<[Bell]> = self.bells.as_slice().into();
         let mut handoffs = std::mem::take(&mut self.handoffs).into_iter();
         let mut handovers = std::mem::take(&mut self.handovers).into_iter();
+        let mut samplers = sampling.iter_mut().flat_map(|sampling| sampling.samplers.drain(..));
         let mut shares = Vec::from_iter((0..workers).map(|_| Share {
             queues: Vec::new(),
             transmitters: Vec::new(),
             handoff: handoffs.next().map(Box::new),
             handover: handovers.next().expect("each worker has one"),
+            sampler: samplers.next().map(Box::new),
         }));
         for (port, halves) in (0..).map(PortId).zip(std::mem::take(&mut self.halves)) {
             for (owner, receiver) in halves.receivers {
@@ -240,6 +244,8 @@ struct Share {
     transmitters: Vec<(Transmitter, Option<Reclaimer>)>,
     handoff: Option<Box<HandOff>>,
     handover: QueueHandover,
+    /// With a collector of samples.
+    sampler: Option<Box<Sampler>>,
 }
 
 /// What all workers are made from.
@@ -309,6 +315,7 @@ impl Common<'_> {
             limits: steering.limits(),
             observers,
             tracer,
+            sampler: share.sampler,
             clock: self.clock,
             idle_spin: Duration::from_micros(config.workers.idle_spin_us.into()),
             state: Default::default(),
@@ -336,6 +343,17 @@ struct Parts {
 }
 
 impl Parts {
+    /// The exporter's part: what it reads of ports and counters.
+    fn exporting(&self, sampling: Sampling, routing: &Arc<Mutex<Routing>>) -> Exporting {
+        let interface = |port: &OpenPort| port.config.driver.interface().map(str::to_owned);
+        let source = Source {
+            routing: routing.clone(),
+            stats: self.stats.iter().cloned().chain([self.closed.reader()]).collect(),
+            interfaces: self.ports.iter().map(interface).collect(),
+        };
+        Exporting::new(sampling, source)
+    }
+
     /// A daemon without threads, and its control thread's part.
     fn assemble(self, edited: Edited) -> (Daemon, Control) {
         let Parts { config, ports, budget, depot, links, stats, closed, clock, .. } = self;
@@ -378,6 +396,7 @@ impl Parts {
             sockets,
             names,
             remote: None,
+            exporter: None,
             threads: Threads { alive: Arc::downgrade(&self.alive), begun },
         };
         (daemon, control)
@@ -397,6 +416,31 @@ fn closing(mut closer: Closer, bell: Bell, steering: Shared) -> Closing<Removal>
 /// have one each: which packets a socket of a group gets says something about its key.
 pub(super) fn flow_key() -> FlowKey {
     FlowKey::new([0, 1, 2].map(|word| RandomState::new().hash_one(word)))
+}
+
+/// Packet sockets of all workers, and the end of the worker that sends for them.
+fn sockets(
+    opened: &Opened,
+    domain: &Domain,
+    routing: &Routing,
+    clock: Clock,
+) -> (Sockets, InjectorEnd) {
+    let places = Place::all(&routing.tables().ports);
+    let (config, bell) = (&opened.config, opened.bells[0].clone());
+    let workers = config.workers.count();
+    Sockets::new(domain.clone(), workers, &places, config.sockets, bell, clock, flow_key())
+}
+
+/// Samples of the ports of `config`: one sampler for each worker.
+fn sampling(
+    options: SflowOptions,
+    config: &Config,
+    routing: &Routing,
+) -> Result<Sampling, StartError> {
+    let names = config.ports.iter().map(|port| port.name.clone()).collect();
+    // The standard library's keys are the kernel's random numbers.
+    let seeds = (0..config.workers.count()).map(|worker| RandomState::new().hash_one(worker));
+    Ok(Sampling::new(options, names, &routing.tables().ports, seeds, bell()?))
 }
 
 fn routing(

@@ -4,6 +4,7 @@ mod carrier;
 mod operator;
 mod own;
 mod removal;
+mod way;
 
 use std::net::Ipv6Addr;
 

@@ -242,7 +242,8 @@ impl Steering {
         ))
     }
 
-    pub(super) fn port(&self, name: &str) -> Result<usize, SetError> {
+    /// The place of an open port.
+    pub fn port(&self, name: &str) -> Result<usize, SetError> {
         let open = || self.ports.iter().filter(|port| port.state == PortState::Open);
         let is_it = |port: &SteeredPort| port.name == name && port.state == PortState::Open;
         self.ports.iter().position(is_it).ok_or_else(|| {

@@ -124,6 +124,7 @@ impl Work {
         let mut refused = std::mem::take(&mut handoff.refused);
         for (frame, reason) in refused.drain(..) {
             self.count_received(&frame);
+            self.sample_refused(&frame, reason);
             self.drop_frame(guard, frame, reason);
         }
         if let Some(handoff) = &mut self.handoff {

@@ -62,7 +62,7 @@ help: did you mean `mtu`?"#),
 5 | colour = 1
   | ^^^^^^ no setting has this name
   |
-help: there are `name`, `driver`, `interface`, `addresses`, `mtu`, `checksum`, `mode`, `workers`, `steering`, `rx_ring`, `tx_ring`, `mac`, `queues`, `peer`, `generate`, `multi_buffer`, `read`, `timing`, `passes`, `bytes_max`, `write`, `snap_len`, `memory_bytes`, `tee`, `fault`, `vlan`"#),
+help: there are `name`, `driver`, `interface`, `addresses`, `mtu`, `checksum`, `mode`, `workers`, `steering`, `sflow_rate`, `rx_ring`, `tx_ring`, `mac`, `queues`, `peer`, `generate`, `multi_buffer`, `read`, `timing`, `passes`, `bytes_max`, `write`, `snap_len`, `memory_bytes`, `tee`, `fault`, `vlan`"#),
     (&[LAN, "[port.generate]\nrate = 5\n"], r#"error: unknown key `rate` in [port.generate]
  --> router.toml:6:1
   |
