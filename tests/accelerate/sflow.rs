@@ -117,6 +117,32 @@ fn sums_are_right(tier: &str) {
     }
 }
 
+/// An interface that the kernel keeps has the program for its samples alone.
+#[test]
+fn interfaces_that_the_kernel_keeps_are_sampled() {
+    let Some((topology, mut collector)) = hosts() else { return };
+    let arguments = ["--tier", "kernel", "--sflow-rate", "10", "--sflow", "[2001:db8:1::1]"];
+    let accelerated = start(&topology, &arguments);
+    let [client, server] = ["client", "server"].map(|name| topology.host(name));
+    for (to, slices) in [(SERVER_V4, 5), (SERVER_V6, 5)] {
+        for _ in 0..slices {
+            let report = udp_stream(client, server, to, SLICE, SIZE, 0);
+            let report = report.expect("they have sockets");
+            assert_eq!(report.sent, report.received, "{report:?}");
+            settle(&accelerated, &mut collector);
+        }
+    }
+    let ports = accelerated.ports();
+    assert!(ports.iter().all(|port| port.tier == "kernel"), "{ports:#?}");
+    let lan = index(&topology, "lan");
+    for to in [SERVER_V4, SERVER_V6] {
+        let flows = of(&collector, to);
+        assert!(flows.iter().all(|flow| (flow.input, flow.output) == (lan, 0)), "{flows:#?}");
+        let sum: u64 = flows.iter().map(|flow| u64::from(flow.rate)).sum();
+        assert_near(sum, 10_000, 10, &format!("in the kernel, to {to}"));
+    }
+}
+
 /// One packet in one is more than the exporter's ring holds: `drops` says how many samples are missing.
 #[test]
 fn lost_samples_are_told() {

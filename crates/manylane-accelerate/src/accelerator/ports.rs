@@ -5,7 +5,7 @@
 //! | number, MAC, VLAN           | the mirror's links                    | the port's record, `port_of`, VLANs    |
 //! | forwarding, reverse path    | the mirror's settings                 | flags of the record                    |
 //! | ingress and egress          | the gate                              | flags of the record                    |
-//! | the program                 | attached where packets may be received | a link, held here                      |
+//! | the program                 | attached where packets may be received; with sFlow, on all | a link, held here  |
 //!
 //! A name keeps its port, whatever becomes of the interface: a new one of the same name is accelerated again.
 
@@ -37,6 +37,8 @@ pub(super) struct Ports {
     pub stateful: Stateful,
     /// Families of those whose packets have to arrive where their source is routed to, whatever `rp_filter` says.
     pub strict: Required,
+    /// Whether packets are sampled: also those of interfaces that the kernel keeps.
+    samples: bool,
     /// Ports of VLANs, as the tables have them: by parent's port, kind of tag, number.
     vlans: BTreeMap<(u16, bool, u16), u16>,
     locks: InterfaceLocks,
@@ -99,6 +101,7 @@ impl Ports {
             list,
             stateful: Stateful::default(),
             strict: Required::default(),
+            samples: options.sflow.is_some(),
             vlans: BTreeMap::new(),
             locks,
         }
@@ -224,16 +227,19 @@ impl Ports {
         }
     }
 
-    /// Attaches the program to the port at `place` if received packets may be forwarded there, behind all others, and
-    /// detaches it otherwise. Says whether what is shown of the port has changed; `None` when nothing was to be done.
+    /// Attaches the program to the port at `place` if received packets may be forwarded or are sampled there, behind all
+    /// others, and detaches it otherwise. Where the tables say that none may be forwarded, the program leaves every packet
+    /// to the next one, unchanged. Says whether what is shown of the port has changed; `None` when nothing was to be done.
     pub fn attach(&mut self, place: usize, fast: &IngressProgram) -> Option<bool> {
         let port = &mut self.list[place];
-        let changed = match (port.ingress, &port.program) {
+        let is_wanted = port.ingress || (self.samples && port.index.is_some() && port.is_ours());
+        let changed = match (is_wanted, &port.program) {
             (false, None) => {
                 port.trouble = None;
                 return None;
             }
-            (true, Some(_)) if !port.is_overtaken => return None,
+            // Behind ours, others see what is only sampled.
+            (true, Some(_)) if !(port.ingress && port.is_overtaken) => return None,
             (false, Some(_)) => {
                 (port.program, port.trouble) = (None, None);
                 true

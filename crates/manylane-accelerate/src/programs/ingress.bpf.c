@@ -156,14 +156,26 @@ static __always_inline __u32 packets_of(const struct __sk_buff *skb)
 	return segments ? segments : (LOAD(skb->len) + size - 1) / size;
 }
 
+// Whether the packet's tag leads to a VLAN's interface that is a port of ours.
+static __always_inline int is_of_vlan(struct __sk_buff *skb)
+{
+	__u32 interface = LOAD(skb->ifindex), row;
+
+	if (!has_tag(skb) || interface >= INTERFACES)
+		return 0;
+	row = (LOAD(port_of[interface]) & (PORTS - 1)) * 2 + (LOAD(skb->vlan_proto) == bpf_htons(ETH_P_8021AD));
+	return (LOAD(vlan_port[row * VLANS + (LOAD(skb->vlan_tci) & (VLANS - 1))]) & (PORTS - 1)) != 0;
+}
+
 // Keeps a packet that may be a sample, or a report of a packet that the kernel discards. What a VLAN's interface will
-// receive counts there, where this program sees it again. Returns whether something is kept.
+// receive counts there, where this program sees it again. An interface that the kernel keeps has this program for its
+// samples alone: then the verdict is NOT_INGRESS. Returns whether something is kept.
 static __always_inline int may_keep(struct __sk_buff *skb, const struct decision *decision, __u32 verdict)
 {
 	__u32 packets = packets_of(skb), wanted = 0;
 	__u64 what;
 
-	if (has_tag(skb) && verdict != FORWARDED && verdict != UNKNOWN_VLAN && verdict != NOT_INGRESS)
+	if (verdict != FORWARDED && is_of_vlan(skb))
 		return 0;
 	if (!sflow_skips(decision->ingress, packets))
 		wanted = SFLOW_SAMPLE;

@@ -5,7 +5,7 @@ use manylane_io::affinity;
 use manylane_net::transit::Verdict;
 
 use super::packet::{TCP, V4, tcp, v4, v6};
-use super::rig::Rig;
+use super::rig::{EGRESS, FORWARDING, NEXT, Rig};
 
 const TO: &str = "198.51.100.7";
 const TO6: &str = "2001:db8:2::7";
@@ -56,6 +56,23 @@ fn a_noted_packet_is_as_it_came_with_its_way() {
         assert_eq!(note.egress, is_forwarded.then_some((77, [2, 0, 0, 0, 0, 1])));
     }
     assert_eq!(sflow.counts.port(1).pool, 4);
+}
+
+/// So the kernel's interfaces have samples.
+#[test]
+fn what_a_port_may_not_forward_is_sampled_and_left_alone() {
+    let Some((mut rig, mut sflow)) = rig() else { return };
+    rig.port(1, EGRESS | FORWARDING);
+    sflow.rates.set(1, Some(1)).expect("a rate");
+    for frame in [v4(TO).frame(), v6(TO6).frame(), v4(NOWHERE).frame()] {
+        let (action, after, _) =
+            rig.fast.try_packet(&frame, &TryOptions::default()).expect("the kernel tries it");
+        assert_eq!((action, &after), (NEXT, &frame));
+        let [note] = notes(&mut sflow).try_into().expect("one packet, one note");
+        assert_eq!((note.port, note.verdict), (1, Verdict::NotIngress as u8));
+        assert_eq!((note.by, note.samples, note.egress), (SampledBy::Kernel, 1, None));
+        assert_eq!(note.header, frame[..frame.len().min(128)], "as received");
+    }
 }
 
 #[test]
