@@ -18,7 +18,9 @@ use manylane_net::transit::Transit;
 use manylane_sync::rcu::Domain;
 
 use super::ports::Port;
-use super::worker::{How, Report, ThreadContext, WorkerCounts, WorkerOptions, WorkerThreads};
+use super::worker::{
+    How, Report, ThreadContext, WorkerCounts, WorkerDrops, WorkerOptions, WorkerThreads,
+};
 use manylane_api::accelerate::ReasonStatus;
 
 /// The worker threads, from the first port of the worker tier on.
@@ -36,6 +38,8 @@ pub(super) struct WorkerContext {
     pub doorbell: Arc<EventFd>,
     /// For the API.
     pub counts: Arc<OnceLock<WorkerCounts>>,
+    /// Where workers note what they drop, if a collector is to hear of it.
+    pub drops: Option<Arc<WorkerDrops>>,
 }
 
 /// The sockets of one port.
@@ -271,6 +275,7 @@ fn start(
         domain: worker_context.domain.clone(),
         transit: worker_context.transit.clone(),
         doorbell: worker_context.doorbell.clone(),
+        drops: worker_context.drops.clone(),
     };
     let threads =
         WorkerThreads::start(context).map_err(|error| format!("no thread for workers: {error}"))?;

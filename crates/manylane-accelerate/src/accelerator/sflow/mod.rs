@@ -13,7 +13,8 @@
 //! | `counters.rs` | counter samples: the counters that the API shows, and the link's state              |
 //!
 //! The thread waits for the mirror's thread, for a second at most; no other thread waits for the exporter. What programs
-//! note meanwhile stays in their ring, and beyond its room is counted as lost.
+//! note meanwhile stays in their ring, and beyond its room is counted as lost. Workers note what they drop in rings of
+//! their own, which the thread empties once a second at least.
 
 mod counters;
 mod sample;
@@ -21,7 +22,7 @@ mod thread;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use manylane_api::accelerate::{AskError, CollectorStatus, SflowPort, SflowStatus};
 use manylane_api::{ApiError, Setting, SettingValue};
@@ -31,6 +32,7 @@ use manylane_export::sflow::{RATE_MAX, SflowOptions, read_rate};
 use super::export;
 use super::published::PortView;
 use super::why;
+use super::worker::WorkerDrops;
 use crate::programs::{
     NoRate, SFLOW_RATE_MAX, Sflow, SflowCount, SflowCounts, SflowNote, SflowNotes, SflowRates,
 };
@@ -50,6 +52,7 @@ pub(super) struct SflowState {
     /// From the exporter's start on.
     watches: Mutex<Vec<Watch>>,
     sent: Mutex<Sent>,
+    worker_drops: Arc<WorkerDrops>,
 }
 
 /// The rates that programs read, and those that the operator has set.
@@ -80,7 +83,13 @@ impl SflowState {
             notes: Mutex::new(Some(notes)),
             watches: Mutex::default(),
             sent: Mutex::default(),
+            worker_drops: Arc::new(WorkerDrops::new(&sample::DISCARDED)),
         }
+    }
+
+    /// Where workers note what they drop.
+    pub fn worker_drops(&self) -> Arc<WorkerDrops> {
+        self.worker_drops.clone()
     }
 
     /// Has each port sampled at its rate.
@@ -121,6 +130,7 @@ impl SflowState {
             // A program counts a note when the exporter can read it already.
             noted: count.noted.saturating_sub(cut),
             lost: count.lost.wrapping_add(cut),
+            unreported: count.unreported.wrapping_add(self.worker_drops.missed(port)),
             ..count
         }
     }

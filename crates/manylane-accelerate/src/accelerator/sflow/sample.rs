@@ -7,8 +7,9 @@ use manylane_export::sflow::{
 };
 use manylane_net::transit::Verdict;
 
+use crate::accelerator::worker::WorkerDrop;
 use crate::mirror::{Way, WayEnd, WayQuestion};
-use crate::programs::{SflowCount, SflowNote};
+use crate::programs::{SampledBy, SflowCount, SflowNote};
 
 /// What the route of a noted packet depends on; `None` without an IP header.
 pub(super) fn question(note: &SflowNote, ingress: u32) -> Option<WayQuestion> {
@@ -63,6 +64,33 @@ pub(super) fn discarded(
 ) -> Option<DiscardedPacket> {
     let reason = reason(note, way)?;
     Some(DiscardedPacket { input: ingress, reason, drops: unreported as u32, header: header(note) })
+}
+
+/// The note of a packet that a worker dropped for a verdict; the worker has decided as a program does.
+pub(super) fn of_worker(dropped: &WorkerDrop, verdict: Verdict) -> SflowNote {
+    SflowNote {
+        port: dropped.port,
+        verdict: verdict as u8,
+        by: SampledBy::Workers,
+        len: dropped.len,
+        packets: 1,
+        samples: 0,
+        is_report: true,
+        rate: 0,
+        interface: 0,
+        tag: None,
+        egress: None,
+        translated: None,
+        header: dropped.header().to_vec(),
+    }
+}
+
+/// A packet for which a worker's egress port had no place.
+pub(super) fn unsent(dropped: &WorkerDrop, ingress: u32, unreported: u64) -> DiscardedPacket {
+    let bytes = dropped.header().to_vec();
+    let header = Header { bytes, frame_len: dropped.len + CHECKSUM, stripped: CHECKSUM };
+    let reason = DiscardReason::NoBufferSpace;
+    DiscardedPacket { input: ingress, reason, drops: unreported as u32, header }
 }
 
 /// Why the kernel discards a packet that is left to it; `None` where the kernel may forward or deliver the packet.
@@ -169,3 +197,29 @@ const ADDRESSES: usize = 12;
 const CHECKSUM: u32 = 4;
 /// Bytes of a header that a sample shows.
 const HEADER_MAX: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_worker_drops_has_the_reason_of_its_verdict_or_of_a_full_port() {
+        let frame = [7; 60];
+        let header = Header { bytes: frame.to_vec(), frame_len: 64, stripped: 4 };
+        for (verdict, reason) in [
+            (Verdict::NoRoute, Some(DiscardReason::DestinationUnknown)),
+            (Verdict::BadChecksum, Some(DiscardReason::HeaderCorrupted)),
+            (Verdict::NoFlow, None),
+        ] {
+            let dropped = WorkerDrop::new(1, Some(verdict), &frame);
+            let packet = discarded(&of_worker(&dropped, verdict), 3, None, 9);
+            let drops = 9;
+            let header = header.clone();
+            let expected = reason.map(|reason| DiscardedPacket { input: 3, reason, drops, header });
+            assert_eq!(packet, expected, "{verdict:?}");
+        }
+        let unsent = unsent(&WorkerDrop::new(1, None, &frame), 3, 9);
+        assert_eq!((unsent.reason, unsent.input), (DiscardReason::NoBufferSpace, 3));
+        assert_eq!((unsent.header, unsent.drops), (header, 9));
+    }
+}

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use manylane_export::sflow::{REPORTS, Sender};
+use manylane_export::sflow::{DiscardedPacket, REPORTS, Sender};
 use manylane_io::eventfd::EventFd;
 use manylane_io::joined::Joined;
 use manylane_io::netlink::Netlink;
@@ -88,6 +88,7 @@ impl Exporting {
                 break;
             }
         }
+        self.export_worker_drops(&ports, now);
         if now >= self.next_poll {
             self.next_poll = now + self.state.options.polling;
             self.export_counters(&ports);
@@ -121,12 +122,38 @@ impl Exporting {
             let Some(packet) = sample::discarded(note, interface, way, unreported) else {
                 continue;
             };
-            let is_reported = self.sender.add_discarded(&packet, now);
-            let mut sent = lock(&self.state.sent);
-            match is_reported {
-                true => sent.discarded += 1,
-                false => sent.unreported += 1,
+            self.report(&packet, now);
+        }
+    }
+
+    /// Reports what workers have dropped. What a worker decides has no other reason than what a program decides.
+    fn export_worker_drops(&mut self, ports: &[PortView], now: Instant) {
+        let (mut notes, mut unsent) = (Vec::new(), Vec::new());
+        for dropped in self.state.worker_drops.take() {
+            match dropped.verdict {
+                Some(verdict) => notes.push(sample::of_worker(&dropped, verdict)),
+                None => unsent.push(dropped),
             }
+        }
+        if !notes.is_empty() {
+            self.export(&notes, ports, now);
+        }
+        for dropped in unsent {
+            let port = ports.iter().find(|port| port.number == dropped.port);
+            let Some(ingress) = port.and_then(|port| port.index) else { continue };
+            let count = self.state.count(dropped.port);
+            let unreported = count.unreported.wrapping_add(lock(&self.state.sent).unreported);
+            self.report(&sample::unsent(&dropped, ingress, unreported), now);
+        }
+    }
+
+    /// Sends a discarded packet, unless this second has had too many.
+    fn report(&mut self, packet: &DiscardedPacket, now: Instant) {
+        let is_reported = self.sender.add_discarded(packet, now);
+        let mut sent = lock(&self.state.sent);
+        match is_reported {
+            true => sent.discarded += 1,
+            false => sent.unreported += 1,
         }
     }
 

@@ -26,7 +26,7 @@ use crate::accelerator::sflow::SflowState;
 use crate::accelerator::sockets::WorkerContext;
 use crate::accelerator::tiers::Tiers;
 use crate::accelerator::tracked::Tracked;
-use crate::accelerator::worker::{WorkerCounts, WorkerOptions};
+use crate::accelerator::worker::{WorkerCounts, WorkerDrops, WorkerOptions};
 use crate::accelerator::{AccelerateError, Options, ledger, refused, tables, worker_options};
 use crate::firewall;
 use crate::gate::{Gate, Poller, programs_of_others};
@@ -100,10 +100,12 @@ impl Thread {
         let (driver, workers) = (in_driver.clone(), by_workers.clone());
         let counters = ledger::Sources { ingress: fast.counters(), driver, workers };
         let shared = (transit.clone(), doorbell.clone());
-        let worker_context = worker_context(worker_options, domain, shared, by_workers);
+        let sflow = sflow(&options, &mut fast);
+        let drops = sflow.as_ref().map(|sflow| sflow.worker_drops());
+        let of_workers = (by_workers, drops);
+        let worker_context = worker_context(worker_options, domain, shared, of_workers);
         let samples = fast.take_samples().expect("nobody else takes them");
         let sampler = Sampler::new(samples, counters.clone());
-        let sflow = sflow(&options, &mut fast);
         let published = Published::new(
             options,
             seed,
@@ -167,9 +169,9 @@ fn worker_context(
     worker_options: WorkerOptions,
     domain: Domain,
     (transit, doorbell): (Transit, Arc<EventFd>),
-    counts: Arc<OnceLock<WorkerCounts>>,
+    (counts, drops): (Arc<OnceLock<WorkerCounts>>, Option<Arc<WorkerDrops>>),
 ) -> WorkerContext {
-    WorkerContext { worker_options, domain, transit, doorbell, counts }
+    WorkerContext { worker_options, domain, transit, doorbell, counts, drops }
 }
 
 /// The lane, if connections are forwarded one by one. The lane rings these bells for the reclaim thread and for the

@@ -11,6 +11,7 @@
 //! | `turn.rs`   | a worker: its turn, the ports that it gets and returns                            |
 //! | `sleep.rs`  | when it sleeps, and its word                                                      |
 //! | `counts.rs` | what workers count                                                                |
+//! | `drops.rs`  | packets that workers drop, for the exporter of samples                             |
 //!
 //! | thread           | owns                                                      | hears            | says                     |
 //! |------------------|-----------------------------------------------------------|------------------|--------------------------|
@@ -37,6 +38,7 @@
 //! So nothing is lost by that but what stands behind a full device. What overtakes is bounded by the rings.
 
 mod counts;
+mod drops;
 mod sleep;
 mod socket_manager;
 #[cfg(test)]
@@ -49,6 +51,7 @@ use std::time::Duration;
 use crate::programs::WORKERS_MAX;
 
 pub(super) use counts::{WorkerCounts, WorkerRow, meaning};
+pub(super) use drops::{WorkerDrop, WorkerDrops};
 pub(super) use threads::{How, Report, ThreadContext, WorkerThreads};
 
 /// How many workers, and where.

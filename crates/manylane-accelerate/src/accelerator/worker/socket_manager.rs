@@ -12,6 +12,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use crate::programs::{Heartbeat, QUEUES, SocketMap, Ticks, WORKER_FRAME, Workers};
+use manylane_export::sflow::REPORTS;
 use manylane_frame::vocabulary::{PortId, WorkerId};
 use manylane_frame::{Depot, HOT_LIST_DEFAULT, Meta, Pool, Region, RegionConfig};
 use manylane_io::affinity::pin;
@@ -262,7 +263,7 @@ impl SocketManager {
                 (heartbeat, ticks, limit),
                 (reader, self.context.transit.clone()),
                 depot.pool(),
-                rows,
+                (rows, self.context.drops.as_ref().map(|drops| drops.add(REPORTS))),
                 (tasked, doorbells[number].clone(), doorbells.clone()),
             );
             let core = (!cores.is_empty()).then(|| cores[number % cores.len()]);

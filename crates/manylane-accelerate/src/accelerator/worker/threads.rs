@@ -11,9 +11,9 @@ use manylane_io::eventfd::EventFd;
 use manylane_net::transit::Transit;
 use manylane_sync::rcu::Domain;
 
-use super::WorkerOptions;
 use super::counts::{Rows, WorkerCounts};
 use super::socket_manager::SocketManager;
+use super::{WorkerDrops, WorkerOptions};
 
 /// All workers, and the thread that manages their sockets.
 pub(in super::super) struct WorkerThreads {
@@ -33,6 +33,8 @@ pub(in super::super) struct ThreadContext {
     pub transit: Transit,
     /// Rung when something was reports.
     pub doorbell: Arc<EventFd>,
+    /// Where workers note what they drop, if a collector is to hear of it.
+    pub drops: Option<Arc<WorkerDrops>>,
 }
 
 /// What the socket manager is to do.

@@ -23,7 +23,9 @@ use manylane_net::transit::{Arrival, Egress, Transit};
 use manylane_sync::doorbell::Wake;
 use manylane_sync::rcu::Reader;
 
+use super::WorkerDrop;
 use super::counts::{Place, Rows};
+use super::drops::DropNotes;
 use crate::accelerator::lease::now;
 
 /// What a worker is to do.
@@ -67,6 +69,8 @@ pub(super) struct Turn {
     region: Region,
     batch: Batch,
     rows: Rows,
+    /// With a collector of samples.
+    drops: Option<DropNotes>,
     pub(super) doorbell: Arc<EventFd>,
     /// Of all workers.
     doorbells: Vec<Arc<EventFd>>,
@@ -100,7 +104,7 @@ impl Worker {
         (heartbeat, ticks, limit): (Heartbeat, Ticks, Duration),
         (mut reader, transit): (Reader, Transit),
         pool: Pool,
-        rows: Rows,
+        (rows, drops): (Rows, Option<DropNotes>),
         (tasks, doorbell, doorbells): (Tasks<Task>, Arc<EventFd>, Vec<Arc<EventFd>>),
     ) -> Worker {
         // The thread goes online when it runs.
@@ -114,6 +118,7 @@ impl Worker {
             pool,
             batch: Batch::new(),
             rows,
+            drops,
             doorbell,
             doorbells,
             heartbeat: HeartbeatState { heartbeat, ticks, limit_ns, next_ns: 0 },
@@ -225,7 +230,7 @@ impl Turn {
 
     /// Receives up to a batch from a queue, and puts what is to be forwarded on the rings of its egress ports.
     fn receive(&mut self, reader: &Reader, place: usize, queue: usize, now_ns: u64) -> usize {
-        let Turn { transit, ports, places, pool, region, batch, rows, .. } = self;
+        let Turn { transit, ports, places, pool, region, batch, rows, drops, .. } = self;
         let Parts { port: ingress, index, receivers, .. } = &mut ports[place].parts;
         let (ingress, ifindex) = (*ingress, *index);
         let received = receivers[queue].receive(pool, batch);
@@ -237,23 +242,28 @@ impl Turn {
         let mut changed = 0;
         for mut frame in batch.drain() {
             let bytes = region.view().bytes_mut(&mut frame);
-            let egress = transit.forward(guard, bytes, &arrival).ok();
-            match egress.and_then(|egress| egress_port(places, ports, egress)) {
+            let egress = transit.forward(guard, bytes, &arrival);
+            let verdict = egress.as_ref().err().copied();
+            match egress.ok().and_then(|egress| egress_port(places, ports, egress)) {
                 Some(egress) => egress.out.push(frame).expect("as many as came in fit in"),
                 None => {
                     changed += 1;
+                    if let (Some(drops), Some(_)) = (&mut *drops, verdict) {
+                        let bytes = region.view().bytes(&frame);
+                        drops.note(WorkerDrop::new(ingress, verdict, bytes), now_ns);
+                    }
                     pool.give_back(frame);
                 }
             }
         }
         rows.add(ingress, Place::Changed, changed);
-        self.queue_for_transmit(ingress);
+        self.queue_for_transmit(ingress, now_ns);
         received
     }
 
     /// Puts what is about to leave on the rings.
-    fn queue_for_transmit(&mut self, ingress: u16) {
-        let Turn { ports, pool, rows, .. } = self;
+    fn queue_for_transmit(&mut self, ingress: u16, now_ns: u64) {
+        let Turn { ports, pool, region, rows, drops, .. } = self;
         for Port { parts, out, unsignalled, .. } in
             ports.iter_mut().filter(|port| !port.out.is_empty())
         {
@@ -265,6 +275,12 @@ impl Turn {
                 sent.frames += more.frames;
                 sent.bytes += more.bytes;
                 rows.add(ingress, Place::Unsent, out.len() as u64);
+                if let Some(drops) = &mut *drops {
+                    for frame in out.iter() {
+                        let bytes = region.view().bytes(frame);
+                        drops.note(WorkerDrop::new(ingress, None, bytes), now_ns);
+                    }
+                }
                 pool.give_back_all(out);
             }
             *unsignalled += sent.frames;
