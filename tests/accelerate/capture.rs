@@ -1,5 +1,5 @@
-//! `manylane capture` at `manylane accelerate`: transit in each tier, what is left to the kernel and why, filters, and
-//! that nothing of a capture stays, however it ends. Needs root.
+//! `manylane capture` at `manylane accelerate`: transit in each tier, what workers drop and why, what is left to the kernel
+//! and why, filters, and that nothing of a capture stays, however it ends. Needs root.
 
 use std::fs::{self, File, Permissions};
 use std::io::Read;
@@ -13,8 +13,12 @@ use manylane_accelerate::programs::programs_named;
 use manylane_lab::accelerated::{Accelerated, IN_A_ROW, plain_hosts};
 use manylane_lab::scenario::{all_answered, has, signal, skip};
 use manylane_lab::tools::mortal;
-use manylane_lab::{CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6, Topology, ping, until};
+use manylane_lab::{
+    CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6, Steady, SteadyOptions, Topology, ping, until,
+};
 use nix::sys::signal::Signal;
+
+use super::workers::bed::{Hung, changed, is_forwarded_by};
 
 pub(super) const MANYLANE: &str = env!("CARGO_BIN_EXE_manylane");
 /// The name of the programs of captures.
@@ -136,7 +140,7 @@ pub(super) fn none_is_left() {
 #[test]
 fn transit_is_seen_in_each_tier_and_what_is_left_to_the_kernel() {
     let _alone = alone();
-    for tier in ["ingress", "driver"] {
+    for tier in ["ingress", "driver", "workers"] {
         let Some(topology) = plain_hosts(IN_A_ROW) else { return };
         let accelerated = start(&topology, tier);
         let client = topology.host("client");
@@ -170,6 +174,45 @@ fn transit_is_seen_in_each_tier_and_what_is_left_to_the_kernel() {
     }
 }
 
+/// What lies in a worker's ring while its route goes is dropped: each such packet is seen, and no other.
+#[test]
+fn packets_that_workers_drop_are_seen_with_the_reason() {
+    let _alone = alone();
+    let Some(topology) = plain_hosts(IN_A_ROW) else { return };
+    let accelerated = start(&topology, "workers");
+    let [client, server] = ["client", "server"].map(|name| topology.host(name));
+    for (destination, route) in
+        [(SERVER_V4, "blackhole 10.2.0.1/32"), (SERVER_V6, "blackhole 2001:db8:2::1/128")]
+    {
+        let capture = Capture::start(&accelerated, &["--point", "drop", "udp"]);
+        let stream = Steady::start(client, server, SteadyOptions::to(destination))
+            .expect("sockets are to be had");
+        is_forwarded_by(&accelerated, "workers");
+        let before = changed(&accelerated);
+        let hung = Hung::stop(accelerated.pid(), "worker 0");
+        until("frames are queued", || match accelerated.ledger().queued {
+            queued if queued >= 10 => Ok(()),
+            queued => Err(queued),
+        });
+        topology.tool("r1", &format!("ip route add {route}"));
+        accelerated.wait_for_no_difference();
+        drop(hung);
+        until("what was queued has been decided upon", || match accelerated.ledger() {
+            ledger if ledger.queued == 0 => Ok(()),
+            ledger => Err(format!("{ledger:#?}")),
+        });
+        drop(stream);
+        let dropped = (changed(&accelerated) - before) as usize;
+        assert!(dropped >= 10, "{route}: {:#?}", accelerated.ledger());
+        let to = format!("> {destination}.");
+        capture.wait_for(&[" lan drop(decision_changed) w0 IP", &to, "UDP, length "], dropped);
+        topology.tool("r1", &format!("ip route del {route}"));
+        let said = capture.end();
+        assert!(said.contains("\n0 packets lost"), "{said}");
+    }
+    none_is_left();
+}
+
 #[test]
 fn files_have_whole_packets_and_reasons() {
     let _alone = alone();
@@ -177,7 +220,13 @@ fn files_have_whole_packets_and_reasons() {
         return skip("tshark is not there");
     }
     let Some(topology) = plain_hosts(IN_A_ROW) else { return };
-    let accelerated = start(&topology, "ingress");
+    for tier in ["ingress", "workers"] {
+        a_file_has_whole_packets_and_reasons(&topology, tier);
+    }
+}
+
+fn a_file_has_whole_packets_and_reasons(topology: &Topology, tier: &str) {
+    let accelerated = start(topology, tier);
     let capture =
         Capture::start(&accelerated, &["--point", "tx,kernel", "-w", "-", "-i", "wan", "icmp6"]);
     let client = topology.host("client");

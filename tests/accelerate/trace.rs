@@ -114,9 +114,9 @@ fn nothing_is_left(topology: &Topology) {
 }
 
 #[test]
-fn a_packet_that_a_program_forwards_is_shown_with_its_tier() {
+fn a_packet_that_manylane_forwards_is_shown_with_its_tier() {
     let _alone = alone();
-    for tier in ["ingress", "driver"] {
+    for tier in ["ingress", "driver", "workers"] {
         let Some(topology) = plain_hosts(IN_A_ROW) else { return };
         let accelerated = start(&topology, tier);
         for (server, filter) in REQUESTS {

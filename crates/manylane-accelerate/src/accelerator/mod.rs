@@ -107,6 +107,7 @@ use manylane_io::rights::pass_rights;
 use published::Published;
 use serve::ApiThread;
 use sflow::Exporter;
+pub use worker::reason_of;
 
 /// What to accelerate, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //! where that is not enough, what the thread answers to a question.
 
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use manylane_io::netlink::{Netlink, Statistics};
@@ -24,6 +24,7 @@ use super::tracked::Tracked;
 use super::unseen::Unseen;
 use super::waits::{Activity, Waits};
 use super::why;
+use super::worker::WorkerCaptures;
 use super::{Options, TierChoice, worker_options};
 use crate::programs::Targets;
 use crate::questions::Questions;
@@ -60,8 +61,9 @@ pub(super) struct Published {
     pub questions: Questions<Thread>,
     /// What is sampled for sFlow collectors; `None` without any.
     pub sflow: Option<Arc<SflowState>>,
-    /// For captures; there from the start on.
-    pub targets: OnceLock<Targets>,
+    /// For captures; there when the thread is.
+    pub targets: Option<Targets>,
+    pub worker_captures: WorkerCaptures,
 }
 
 /// What the mirror thread leaves to be seen.
@@ -140,7 +142,8 @@ impl Published {
             export,
             questions,
             sflow,
-            targets: OnceLock::new(),
+            targets: None,
+            worker_captures: WorkerCaptures::default(),
         })
     }
 
@@ -151,7 +154,7 @@ impl Published {
 
     /// Where captures are opened.
     pub fn targets(&self) -> Option<Targets> {
-        self.targets.get().cloned()
+        self.targets.clone()
     }
 
     /// The published state.

@@ -18,7 +18,9 @@ use manylane_net::transit::Transit;
 use manylane_sync::rcu::Domain;
 
 use super::ports::Port;
-use super::worker::{How, Report, ThreadContext, WorkerCounts, WorkerOptions, WorkerThreads};
+use super::worker::{
+    How, Report, ThreadContext, WorkerCaptures, WorkerCounts, WorkerOptions, WorkerThreads,
+};
 use manylane_api::accelerate::ReasonStatus;
 
 /// The worker threads, from the first port of the worker tier on.
@@ -32,6 +34,7 @@ pub(super) struct WorkerContext {
     pub worker_options: WorkerOptions,
     pub domain: Domain,
     pub transit: Transit,
+    pub captures: WorkerCaptures,
     /// Rung for each report.
     pub doorbell: Arc<EventFd>,
     /// For the API.
@@ -270,6 +273,7 @@ fn start(
         grace: fast.grace(),
         domain: worker_context.domain.clone(),
         transit: worker_context.transit.clone(),
+        captures: worker_context.captures.clone(),
         doorbell: worker_context.doorbell.clone(),
     };
     let threads =

@@ -11,6 +11,7 @@
 //! | `turn.rs`   | a worker: its turn, the ports that it gets and returns                            |
 //! | `sleep.rs`  | when it sleeps, and its word                                                      |
 //! | `counts.rs` | what workers count                                                                |
+//! | `copies.rs` | what workers copy for captures                                                    |
 //!
 //! | thread           | owns                                                      | hears            | says                     |
 //! |------------------|-----------------------------------------------------------|------------------|--------------------------|
@@ -36,6 +37,7 @@
 //!
 //! So nothing is lost by that but what stands behind a full device. What overtakes is bounded by the rings.
 
+mod copies;
 mod counts;
 mod sleep;
 mod socket_manager;
@@ -48,6 +50,8 @@ use std::time::Duration;
 
 use crate::programs::WORKERS_MAX;
 
+pub use copies::reason_of;
+pub(super) use copies::{WorkerCapture, WorkerCaptures};
 pub(super) use counts::{WorkerCounts, WorkerRow, meaning};
 pub(super) use threads::{How, Report, ThreadContext, WorkerThreads};
 

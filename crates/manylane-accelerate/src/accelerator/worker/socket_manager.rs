@@ -251,6 +251,7 @@ impl SocketManager {
             doorbells.push(Arc::new(doorbell));
         }
         let (cores, limit) = (worker_options.cores.clone(), worker_options.limit);
+        let captures = self.context.captures.clone();
         let mut handles = Vec::new();
         for (number, (heartbeat, rows)) in std::mem::take(&mut self.idle).into_iter().enumerate() {
             let failed = |what: &str, error: &dyn std::fmt::Display| format!("no {what}: {error}");
@@ -262,7 +263,7 @@ impl SocketManager {
                 (heartbeat, ticks, limit),
                 (reader, self.context.transit.clone()),
                 depot.pool(),
-                rows,
+                (rows, captures.copies(number)),
                 (tasked, doorbells[number].clone(), doorbells.clone()),
             );
             let core = (!cores.is_empty()).then(|| cores[number % cores.len()]);
