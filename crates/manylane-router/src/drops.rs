@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use manylane_frame::vocabulary::{DropReason, PortId};
 use manylane_io::packet_ring::RingConfig;
+use manylane_io::pcapng::{Captured, Interface, Section, Terms};
 
-use crate::pcapng::{Captured, Interface, Section, Terms};
 use crate::socket::{PacketSocket, Points, SocketError, Sockets, protocol};
 
 /// A file of drops, and the socket that receives them.

@@ -20,8 +20,6 @@ use pcap_file::pcapng::blocks::opt_common::CommonOption;
 use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
 use pcap_file::{DataLink, Endianness};
 
-use manylane_api::SNAP_MAX;
-
 /// A packet, as it was when it was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Captured<'a> {
@@ -275,10 +273,12 @@ fn operating_system() -> String {
     format!("Linux {}", release.trim()).trim_end().to_owned()
 }
 
+/// Most bytes of a packet that are kept (`manylane_api::SNAP_MAX`).
+const SNAP_MAX: usize = 262_144;
 /// A call of write(2) has at least this many bytes while packets keep arriving.
 const WRITE: usize = 256 << 10;
 /// A call's bytes, and the packet that reached that number, with its options.
-const BUFFER: usize = WRITE + (SNAP_MAX as usize) + (64 << 10);
+const BUFFER: usize = WRITE + SNAP_MAX + (64 << 10);
 /// An option has at most 65,535 bytes.
 const TEXT_MAX: usize = 30_000;
 
