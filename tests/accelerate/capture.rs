@@ -263,6 +263,97 @@ fn tshark(file: &Path) -> String {
     String::from_utf8_lossy(&stdout).into_owned()
 }
 
+/// Asks the API for a file of drops. Returns its answer's status, when the file has ended.
+fn ask_for_drops(accelerated: &Accelerated, request: &str, file: &Path) -> Child {
+    let mut command = mortal("curl");
+    command.args(["-sS", "-X", "POST", "-d", request, "-w", "%{http_code}", "-o"]).arg(file);
+    command.arg("--unix-socket").arg(accelerated.socket());
+    command.arg("http://manylane/v1/capture/drops").stdin(Stdio::null()).stdout(Stdio::piped());
+    command.spawn().expect("it is there")
+}
+
+fn status_of(mut asked: Child) -> String {
+    let mut status = String::new();
+    let mut out = asked.stdout.take().expect("it is piped");
+    out.read_to_string(&mut status).expect("it is text");
+    asked.wait().expect("it is our child");
+    status
+}
+
+/// The interface and the comment of each packet.
+fn comments(file: &Path) -> Vec<String> {
+    let mut command = Command::new("tshark");
+    command.arg("-r").arg(file).args(["-T", "fields", "-e", "frame.interface_name"]);
+    let Output { stdout, .. } =
+        command.args(["-e", "frame.comment"]).output().expect("it is there");
+    String::from_utf8_lossy(&stdout).lines().map(str::to_owned).collect()
+}
+
+/// What the dashboard's button gets: a file that ends by its count or its time, one at a time.
+#[test]
+fn the_api_has_a_file_of_what_workers_drop_and_what_the_kernel_gets() {
+    let _alone = alone();
+    if !has("tshark") || !has("curl") {
+        return skip("tshark or curl is not there");
+    }
+    let Some(topology) = plain_hosts(IN_A_ROW) else { return };
+    let accelerated = start(&topology, "workers");
+    let folder = std::env::temp_dir().join(format!("manylane-drops-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("the temporary folder can be written");
+    let [file, other] = ["drops.pcapng", "other"].map(|name| folder.join(name));
+    let expired = || {
+        for to in ["10.2.0.1", "2001:db8:2::1"] {
+            let ping = format!("ping -c 1 -t 1 -W 1 {to}");
+            topology.try_tool("client", &ping).expect_err("it is not answered");
+        }
+    };
+
+    let asked = ask_for_drops(&accelerated, r#"{"seconds": 30, "packets": 3}"#, &file);
+    until("it captures", || if programs() > 0 { Ok(()) } else { Err("not yet") });
+    let refused = ask_for_drops(&accelerated, "{}", &other);
+    assert_eq!(status_of(refused), "409");
+    let said = fs::read_to_string(&other).expect("it has answered");
+    assert!(said.contains("another capture of drops runs"), "{said}");
+    // Four packets: the file has three.
+    (0..2).for_each(|_| expired());
+    assert_eq!(status_of(asked), "200");
+    assert_eq!(comments(&file).len(), 3, "{:#?}", comments(&file));
+    none_is_left();
+
+    let [client, server] = ["client", "server"].map(|name| topology.host(name));
+    let found = until("all that is to be there is in a file", || {
+        let asked = ask_for_drops(&accelerated, r#"{"seconds": 5, "packets": 100000}"#, &file);
+        until("it captures", || if programs() > 0 { Ok(()) } else { Err("not yet") });
+        expired();
+        let stream = Steady::start(client, server, SteadyOptions::to(SERVER_V4))
+            .expect("sockets are to be had");
+        is_forwarded_by(&accelerated, "workers");
+        let hung = Hung::stop(accelerated.pid(), "worker 0");
+        until("frames are queued", || match accelerated.ledger().queued {
+            queued if queued >= 10 => Ok(()),
+            queued => Err(queued),
+        });
+        topology.tool("r1", "ip route add blackhole 10.2.0.1/32");
+        accelerated.wait_for_no_difference();
+        drop(hung);
+        assert_eq!(status_of(asked), "200");
+        drop(stream);
+        topology.tool("r1", "ip route del blackhole 10.2.0.1/32");
+        let all = comments(&file);
+        let has = |begin: &str| all.iter().filter(|line| line.starts_with(begin)).count();
+        // On a slow machine the file may end before.
+        match ["lan:kernel\tkernel ttl: ", "lan:drop\tdrop decision_changed: "].map(has) {
+            [2.., 10..] => Ok(all),
+            other => Err(format!("{other:?} of {}", all.len())),
+        }
+    });
+    let is_known = |line: &String| line.contains("\tkernel ") || line.contains("\tdrop ");
+    assert!(found.iter().all(is_known), "{found:#?}");
+    none_is_left();
+    accelerated.assert_balanced();
+    let _ = fs::remove_dir_all(&folder);
+}
+
 #[test]
 fn a_filter_limits_what_is_captured_and_a_wrong_one_is_refused() {
     let _alone = alone();

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::fs;
 use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use manylane_frame::vocabulary::{Point, PortId};
@@ -169,6 +170,28 @@ impl Section {
             self.file.write_pcapng_block(block).map_err(io::Error::other)?;
         }
         self.flush()
+    }
+}
+
+/// A file in memory: what was written, until it is taken. Clones share it.
+#[derive(Clone, Default)]
+pub struct Memory(Arc<Mutex<Vec<u8>>>);
+
+impl Memory {
+    /// Takes out what was written since this was last called.
+    pub fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Write for Memory {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

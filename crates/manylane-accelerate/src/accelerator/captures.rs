@@ -4,6 +4,7 @@
 //! rings, of programs and of workers: this thread never touches a packet. `manylane_client::message` is what travels.
 
 mod connection;
+mod drops;
 mod open;
 
 use std::fs;
@@ -25,7 +26,8 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
 
 use self::connection::{Connection, Context, Next};
-pub(super) use self::open::Open;
+pub(super) use self::drops::begin as begin_drops;
+use self::open::Open;
 use super::published::Published;
 
 /// A socket that listens for others. Dropping it removes the file.

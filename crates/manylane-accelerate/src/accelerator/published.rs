@@ -2,7 +2,7 @@
 //! where that is not enough, what the thread answers to a question.
 
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use manylane_io::netlink::{Netlink, Statistics};
@@ -12,6 +12,7 @@ use manylane_net::wire::ethernet::Mac;
 use manylane_sync::rcu::Reader;
 use manylane_sync::words::Words;
 
+use super::captures;
 use super::export::ExportView;
 use super::flows::{Sampler, flows};
 use super::interface::{InFront, Lacking};
@@ -34,7 +35,9 @@ use manylane_api::accelerate::{
     LaneStatus, LeaseStatus, MirrorStatus, MirroredNeighbour, PassedStatus, ReasonStatus,
     TrackedFlows, TrackedFlowsDiff, TrackedFlowsRequest, Why, WhyQuestion,
 };
-use manylane_api::{ApiError, RouteStatus, Setting, SettingValue};
+use manylane_api::{
+    ApiError, CaptureFile, CaptureRequest, RouteStatus, SetError, Setting, SettingValue,
+};
 
 /// What all threads of an accelerator see.
 pub(super) struct Published {
@@ -64,6 +67,8 @@ pub(super) struct Published {
     /// For captures; there when the thread is.
     pub targets: Option<Targets>,
     pub worker_captures: WorkerCaptures,
+    /// The file of drops that is being captured.
+    drops_file: Mutex<Weak<()>>,
 }
 
 /// What the mirror thread leaves to be seen.
@@ -144,6 +149,7 @@ impl Published {
             sflow,
             targets: None,
             worker_captures: WorkerCaptures::default(),
+            drops_file: Mutex::default(),
         })
     }
 
@@ -339,6 +345,10 @@ impl Accelerated for Published {
             port.map_or_else(|| "none".to_owned(), |port| port.name.clone())
         };
         Ok(flows(one_in, &samples, name))
+    }
+
+    fn capture_drops(&self, request: &CaptureRequest) -> Result<CaptureFile, SetError> {
+        captures::begin_drops(self, &mut lock(&self.drops_file), request)
     }
 
     fn config(&self) -> AcceleratorConfig {

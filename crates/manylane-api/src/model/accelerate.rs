@@ -42,7 +42,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{ApiError, RouteStatus, Setting};
+use super::{ApiError, CaptureFile, CaptureRequest, RouteStatus, SetError, Setting};
 
 pub use super::export::{CollectorStatus, ExportStatus, NatLogStatus};
 pub use super::interface::InterfaceCounters;
@@ -95,6 +95,8 @@ pub trait Accelerated: Send + Sync {
     fn tracked_flows_diff(&self) -> Result<TrackedFlowsDiff, AskError>;
     /// Collectors, and the messages to each.
     fn export(&self) -> ExportStatus;
+    /// Begins to capture what workers drop, and what is left to the kernel.
+    fn capture_drops(&self, request: &CaptureRequest) -> Result<CaptureFile, SetError>;
     /// The verdict on a packet, and why.
     fn why(&self, question: &WhyQuestion) -> Result<Why, AskError>;
 }

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use super::tracked;
 use crate::model::accelerate::*;
-use crate::model::{ApiError, RouteKind, RouteStatus, Setting, SettingValue};
+use crate::model::{
+    ApiError, CaptureFile, CapturePart, CaptureRequest, RouteKind, RouteStatus, SetError, Setting,
+    SettingValue,
+};
 
 /// Two ports, one of them the kernel's.
 pub struct Sample;
@@ -123,6 +126,10 @@ impl Accelerated for Sample {
             socket: Some("/run/x.sock".into()),
             seed: 0x1234,
         }
+    }
+
+    fn capture_drops(&self, _: &CaptureRequest) -> Result<CaptureFile, SetError> {
+        Ok(CaptureFile::new(|_| CapturePart::Last(vec![10])))
     }
 
     fn set(&self, key: &str, value: &str) -> Result<Setting, AskError> {

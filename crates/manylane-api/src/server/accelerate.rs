@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use utoipa::openapi::HttpMethod;
 use utoipa::openapi::schema::ArrayBuilder;
 
-use super::{serve_routes, wrong_daemon};
+use super::{capture, serve_routes, wrong_daemon};
 use crate::model::accelerate::{
     Accelerated, AcceleratedFlows, AcceleratedPort, AskError, TransportProtocol, Why, WhyQuestion,
 };
@@ -91,8 +91,12 @@ fn routes() -> Routes<dyn Accelerated> {
         })
         .at(HttpMethod::Get, METRICS, metrics::answer(metrics::accelerator), metrics::doc())
         .at(HttpMethod::Get, page::PAGE, page::answer(), page::doc());
-    connections::with_connections(with_arguments(routes))
+    let routes = connections::with_connections(with_arguments(routes));
+    capture::added(routes, DROPS, |source, request| source.capture_drops(request))
 }
+
+const DROPS: &str = "Captures packets of all ports that workers drop or that are left to the kernel, as a file with the reason \
+                     in each packet's comment.";
 
 /// The questions that take something, and the one edit.
 #[expect(clippy::too_many_lines, reason = "a table, told in order")]
@@ -333,7 +337,7 @@ async fn not_found(uri: Uri) -> Refusal {
         error: format!("`manylane accelerate` has no {}", uri.path()),
         help:
             "use /v1/daemon, or ports, drops, ledger, flows, flows/table, flows/kernel, flows/diff, lane, config, mirror, \
-               mirror/diff, routes, neighbours or why below /v1/accelerate/"
+               mirror/diff, routes, neighbours or why below /v1/accelerate/, or POST to /v1/capture/drops"
                 .into(),
     };
     (StatusCode::NOT_FOUND, Json(error))

@@ -197,7 +197,7 @@ fn bad(error: String) -> Refusal {
     Refusal { kind: Kind::BadRequest, error }
 }
 
-fn system(error: &io::Error) -> Refusal {
+pub(super) fn system(error: &io::Error) -> Refusal {
     let advice = match error.kind() {
         io::ErrorKind::PermissionDenied => {
             "as on Debian, where the sysctl kernel.perf_event_paranoid is 3: `sysctl -w kernel.perf_event_paranoid=2`"

@@ -9,7 +9,7 @@ use crate::accelerator::worker_options;
 use crate::programs::{Capture, Captured, Targets, Wanted};
 
 /// A running capture, until it is dropped.
-pub(in crate::accelerator) struct Open {
+pub(super) struct Open {
     programs: Capture,
     workers: Option<WorkerCapture>,
 }
