@@ -83,7 +83,7 @@ impl Drop for Trace {
 
 /// The page of a packet that `send` sends. On a machine with much else to do the lease may lapse for a moment, and then
 /// the page says only that: another packet is followed.
-fn page(accelerated: &Accelerated, arguments: &[&str], send: impl Fn()) -> String {
+pub(super) fn page(accelerated: &Accelerated, arguments: &[&str], send: impl Fn()) -> String {
     until("a packet is followed while the lease holds", || {
         let trace = Trace::start(accelerated, arguments);
         send();

@@ -29,6 +29,7 @@
 //! | `log.rs`    | what is said of interfaces on standard error                                              |
 //! | `unseen.rs` | how long no program was on an interface: the part of the time that the counters lack      |
 //! | `why.rs`    | what would become of a packet                                                             |
+//! | `kernel_way.rs` | what the kernel would do with the packet: rules, route, neighbour                     |
 //! | `lock.rs`   | one in a network namespace                                                                |
 //!
 //! # How it ends
@@ -52,6 +53,7 @@ mod flows;
 mod guard;
 mod interface;
 mod kernel_flows;
+mod kernel_way;
 mod lease;
 mod ledger;
 mod lock;

@@ -9,7 +9,7 @@ use manylane_io::netlink::{Netlink, Statistics};
 use manylane_net::transit::Transit;
 use manylane_net::transit::layout::{control, counter};
 use manylane_net::wire::ethernet::Mac;
-use manylane_sync::rcu::Reader;
+use manylane_sync::rcu::{Guard, Reader};
 use manylane_sync::words::Words;
 
 use super::captures;
@@ -58,7 +58,7 @@ pub(super) struct Published {
     /// For the API's `why`: offline between two questions.
     readers: Mutex<(Reader, Transit)>,
     /// For the API's connections.
-    tracked: Tracked,
+    pub tracked: Tracked,
     /// Collectors, where the operator names some.
     export: Option<ExportView>,
     pub questions: Questions<Thread>,
@@ -176,6 +176,15 @@ impl Published {
     /// The mirror thread has stamped the lease.
     pub fn stamped(&self, has_lapsed: bool) {
         lock(&self.waits).stamped(has_lapsed, Instant::now());
+    }
+
+    /// Reads the tables that the programs read.
+    pub fn with_reader<T>(&self, read: impl FnOnce(Guard<'_>, &Transit) -> T) -> T {
+        let (reader, transit) = &mut *lock(&self.readers);
+        reader.online();
+        let answer = read(reader.guard(), transit);
+        reader.offline();
+        answer
     }
 
     /// Says something, where it is to.
@@ -479,18 +488,7 @@ impl Accelerated for Published {
     }
 
     fn why(&self, question: &WhyQuestion) -> Result<Why, AskError> {
-        let ports = self.view().ports.clone();
-        let asked = why::question(&ports, question).map_err(AskError::BadQuestion)?;
-        // Without the thread only the tables answer.
-        let mirror = self.questions.ask(move |thread| thread.mirror.why(&asked)).ok();
-        let (reader, transit) = &mut *lock(&self.readers);
-        reader.online();
-        let answer = why::why(&ports, reader.guard(), transit, question);
-        reader.offline();
-        let answer = why::with_mirror(answer.map_err(AskError::BadQuestion)?, mirror, &ports);
-        let flow =
-            why::packet_of(&ports, question).and_then(|asked| self.tracked.why(asked, &ports));
-        Ok(Why { flow, ..answer })
+        why::answer(self, question)
     }
 }
 

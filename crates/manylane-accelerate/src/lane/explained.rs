@@ -224,7 +224,7 @@ pub(super) fn as_shown(obstacle: Obstacle) -> FlowObstacle {
 }
 
 /// A connection as conntrack has it, in a line.
-fn said(connection: &Connection) -> String {
+pub(crate) fn said(connection: &Connection) -> String {
     let [original, reply] = [connection.original, connection.reply].map(tuple).map(line);
     format!("{original}, replies {reply}, {}", state(connection))
 }

@@ -54,7 +54,7 @@ pub use super::tracked::{
     WhyRules,
 };
 pub use super::unseen::UnseenTime;
-pub use super::why::{MirrorWhy, Why, WhyHop, WhyQuestion};
+pub use super::why::{MirrorWhy, Why, WhyChain, WhyHop, WhyKernel, WhyQuestion, WhyStep};
 
 /// The source of answers. Each call is one snapshot.
 pub trait Accelerated: Send + Sync {

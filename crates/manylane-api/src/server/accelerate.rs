@@ -257,7 +257,7 @@ async fn add_port(
     source.add_port(&port).map(Json).map_err(refused)
 }
 
-/// On a thread of its own, since it waits for packets: others are answered meanwhile.
+/// On a thread of its own, since it waits for packets, or reads the kernel's rules: others are answered meanwhile.
 async fn flows(State(source): State<Arc<dyn Accelerated>>) -> Answer<AcceleratedFlows> {
     waited_for(move || source.flows()).await
 }
@@ -278,7 +278,7 @@ async fn why(
 ) -> Answer<Why> {
     let [source_address, destination] = [address(&from)?, address(&to)?];
     let question = WhyQuestion { source: source_address, destination, interface, transport: None };
-    source.why(&question).map(Json).map_err(refused)
+    waited_for(move || source.why(&question)).await
 }
 
 async fn why_transport(
@@ -302,7 +302,7 @@ async fn why_transport(
     let [source_address, destination] = [address(&from)?, address(&to)?];
     let transport = Some((protocol, ports));
     let question = WhyQuestion { source: source_address, destination, interface, transport };
-    source.why(&question).map(Json).map_err(refused)
+    waited_for(move || source.why(&question)).await
 }
 
 fn address(text: &str) -> Result<IpAddr, Refusal> {
