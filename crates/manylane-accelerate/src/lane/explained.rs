@@ -313,6 +313,7 @@ mod tests {
             has_sequence_adjustment: false,
             has_synproxy: false,
             has_master: false,
+            counted: None,
         };
         assert_eq!(
             said(&connection),

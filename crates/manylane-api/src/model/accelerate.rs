@@ -46,7 +46,7 @@ use super::{ApiError, CaptureFile, CaptureRequest, RouteStatus, SetError, Settin
 
 pub use super::export::{CollectorStatus, ExportStatus, NatLogStatus};
 pub use super::interface::InterfaceCounters;
-pub use super::kernel_flows::{KernelFlow, KernelFlows, KernelFlowsRequest};
+pub use super::kernel_flows::{KernelCounts, KernelFlow, KernelFlows, KernelFlowsRequest};
 pub use super::sflow::{SflowPort, SflowStatus};
 pub use super::tracked::{
     FLOWS_PAGE_MAX, FlowObstacle, LaneCount, LaneStatus, TrackedDirection, TrackedFlow,
