@@ -27,6 +27,7 @@
 //! | `tracked.rs` | connections that are forwarded one by one: pages of the table, its comparison with conntrack |
 //! | `kernel_flows.rs` | connections that the kernel forwards, and what keeps each there: pages of conntrack's list |
 //! | `log.rs`    | what is said of interfaces on standard error                                              |
+//! | `settings.rs` | settings that change while it runs                                                       |
 //! | `unseen.rs` | how long no program was on an interface: the part of the time that the counters lack      |
 //! | `why.rs`    | what would become of a packet                                                             |
 //! | `kernel_way.rs` | what the kernel would do with the packet: rules, route, neighbour                     |
@@ -63,6 +64,7 @@ mod ports;
 mod published;
 mod reclaim;
 mod serve;
+mod settings;
 mod sflow;
 mod sockets;
 mod tables;

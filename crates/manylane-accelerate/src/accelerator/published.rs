@@ -19,7 +19,8 @@ use super::interface::{InFront, Lacking};
 use super::lease::{Lease, Tables, now};
 use super::ledger::{self, Counted, Lost};
 use super::log::named;
-use super::sflow::{self, SflowState};
+use super::settings;
+use super::sflow::SflowState;
 use super::thread::Thread;
 use super::tracked::Tracked;
 use super::unseen::Unseen;
@@ -35,9 +36,7 @@ use manylane_api::accelerate::{
     LaneStatus, LeaseStatus, MirrorStatus, MirroredNeighbour, PassedStatus, ReasonStatus,
     TrackedFlows, TrackedFlowsDiff, TrackedFlowsRequest, Why, WhyQuestion,
 };
-use manylane_api::{
-    ApiError, CaptureFile, CaptureRequest, RouteStatus, SetError, Setting, SettingValue,
-};
+use manylane_api::{ApiError, CaptureFile, CaptureRequest, RouteStatus, SetError, Setting};
 
 /// What all threads of an accelerator see.
 pub(super) struct Published {
@@ -380,30 +379,7 @@ impl Accelerated for Published {
     }
 
     fn set(&self, key: &str, value: &str) -> Result<Setting, AskError> {
-        let bad = |error: String, help: &str| {
-            AskError::BadQuestion(ApiError { error, help: help.into() })
-        };
-        let of_port = |end: &str| key.strip_prefix("port.").and_then(|key| key.strip_suffix(end));
-        if let Some(interface) = of_port(".sflow_rate") {
-            let ports = self.view().ports.clone();
-            return sflow::set_rate(self.sflow.as_deref(), &ports, (key, interface), value);
-        }
-        let Some(interface) = of_port(".tier") else {
-            let help = "port.IF.tier and port.IF.sflow_rate can, for each interface IF that is accelerated";
-            return Err(bad(format!("{key} cannot be set"), help));
-        };
-        let Some(choice) = TierChoice::named(value) else {
-            let help = "auto, ingress, driver, workers and kernel are";
-            return Err(bad(format!("{value:?} is no tier"), help));
-        };
-        let name = interface.to_owned();
-        let Some(warning) = self.questions.ask(move |thread| thread.set_tier(&name, choice))?
-        else {
-            let ports = self.view().ports.clone();
-            return Err(AskError::BadQuestion(why::unknown(&ports, interface)));
-        };
-        let value = SettingValue::Word(choice.name().into());
-        Ok(Setting { warning, ..Setting::new(key, value) })
+        settings::set(self, key, value)
     }
 
     fn add_port(&self, name: &str) -> Result<AcceleratedPort, AskError> {

@@ -259,6 +259,7 @@ impl Way<'_> {
                     self.step(spot, "unknown".into());
                     match does {
                         Some(Does::Decide(Decision::Continue)) => continue,
+                        Some(Does::Lose(why)) => return Leads::Ends(End::Unknown(why.into())),
                         _ => return Leads::Ends(End::Unknown(WHETHER.into())),
                     }
                 }
