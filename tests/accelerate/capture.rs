@@ -1,5 +1,5 @@
-//! `manylane capture` at `manylane accelerate`: transit in each tier, what is left to the kernel and why, filters, and
-//! that nothing of a capture stays, however it ends. Needs root.
+//! `manylane capture` at `manylane accelerate`: transit in each tier, what workers drop and why, what is left to the kernel
+//! and why, filters, and that nothing of a capture stays, however it ends. Needs root.
 
 use std::fs::{self, File, Permissions};
 use std::io::Read;
@@ -13,8 +13,12 @@ use manylane_accelerate::programs::programs_named;
 use manylane_lab::accelerated::{Accelerated, IN_A_ROW, plain_hosts};
 use manylane_lab::scenario::{all_answered, has, signal, skip};
 use manylane_lab::tools::mortal;
-use manylane_lab::{CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6, Topology, ping, until};
+use manylane_lab::{
+    CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6, Steady, SteadyOptions, Topology, ping, until,
+};
 use nix::sys::signal::Signal;
+
+use super::workers::bed::{Hung, changed, is_forwarded_by};
 
 pub(super) const MANYLANE: &str = env!("CARGO_BIN_EXE_manylane");
 /// The name of the programs of captures.
@@ -136,7 +140,7 @@ pub(super) fn none_is_left() {
 #[test]
 fn transit_is_seen_in_each_tier_and_what_is_left_to_the_kernel() {
     let _alone = alone();
-    for tier in ["ingress", "driver"] {
+    for tier in ["ingress", "driver", "workers"] {
         let Some(topology) = plain_hosts(IN_A_ROW) else { return };
         let accelerated = start(&topology, tier);
         let client = topology.host("client");
@@ -170,6 +174,45 @@ fn transit_is_seen_in_each_tier_and_what_is_left_to_the_kernel() {
     }
 }
 
+/// What lies in a worker's ring while its route goes is dropped: each such packet is seen, and no other.
+#[test]
+fn packets_that_workers_drop_are_seen_with_the_reason() {
+    let _alone = alone();
+    let Some(topology) = plain_hosts(IN_A_ROW) else { return };
+    let accelerated = start(&topology, "workers");
+    let [client, server] = ["client", "server"].map(|name| topology.host(name));
+    for (destination, route) in
+        [(SERVER_V4, "blackhole 10.2.0.1/32"), (SERVER_V6, "blackhole 2001:db8:2::1/128")]
+    {
+        let capture = Capture::start(&accelerated, &["--point", "drop", "udp"]);
+        let stream = Steady::start(client, server, SteadyOptions::to(destination))
+            .expect("sockets are to be had");
+        is_forwarded_by(&accelerated, "workers");
+        let before = changed(&accelerated);
+        let hung = Hung::stop(accelerated.pid(), "worker 0");
+        until("frames are queued", || match accelerated.ledger().queued {
+            queued if queued >= 10 => Ok(()),
+            queued => Err(queued),
+        });
+        topology.tool("r1", &format!("ip route add {route}"));
+        accelerated.wait_for_no_difference();
+        drop(hung);
+        until("what was queued has been decided upon", || match accelerated.ledger() {
+            ledger if ledger.queued == 0 => Ok(()),
+            ledger => Err(format!("{ledger:#?}")),
+        });
+        drop(stream);
+        let dropped = (changed(&accelerated) - before) as usize;
+        assert!(dropped >= 10, "{route}: {:#?}", accelerated.ledger());
+        let to = format!("> {destination}.");
+        capture.wait_for(&[" lan drop(decision_changed) w0 IP", &to, "UDP, length "], dropped);
+        topology.tool("r1", &format!("ip route del {route}"));
+        let said = capture.end();
+        assert!(said.contains("\n0 packets lost"), "{said}");
+    }
+    none_is_left();
+}
+
 #[test]
 fn files_have_whole_packets_and_reasons() {
     let _alone = alone();
@@ -177,7 +220,13 @@ fn files_have_whole_packets_and_reasons() {
         return skip("tshark is not there");
     }
     let Some(topology) = plain_hosts(IN_A_ROW) else { return };
-    let accelerated = start(&topology, "ingress");
+    for tier in ["ingress", "workers"] {
+        a_file_has_whole_packets_and_reasons(&topology, tier);
+    }
+}
+
+fn a_file_has_whole_packets_and_reasons(topology: &Topology, tier: &str) {
+    let accelerated = start(topology, tier);
     let capture =
         Capture::start(&accelerated, &["--point", "tx,kernel", "-w", "-", "-i", "wan", "icmp6"]);
     let client = topology.host("client");
@@ -212,6 +261,97 @@ fn tshark(file: &Path) -> String {
     command.args(fields.iter().flat_map(|field| ["-e", field]));
     let Output { stdout, .. } = command.output().expect("it is there");
     String::from_utf8_lossy(&stdout).into_owned()
+}
+
+/// Asks the API for a file of drops. Returns its answer's status, when the file has ended.
+fn ask_for_drops(accelerated: &Accelerated, request: &str, file: &Path) -> Child {
+    let mut command = mortal("curl");
+    command.args(["-sS", "-X", "POST", "-d", request, "-w", "%{http_code}", "-o"]).arg(file);
+    command.arg("--unix-socket").arg(accelerated.socket());
+    command.arg("http://manylane/v1/capture/drops").stdin(Stdio::null()).stdout(Stdio::piped());
+    command.spawn().expect("it is there")
+}
+
+fn status_of(mut asked: Child) -> String {
+    let mut status = String::new();
+    let mut out = asked.stdout.take().expect("it is piped");
+    out.read_to_string(&mut status).expect("it is text");
+    asked.wait().expect("it is our child");
+    status
+}
+
+/// The interface and the comment of each packet.
+fn comments(file: &Path) -> Vec<String> {
+    let mut command = Command::new("tshark");
+    command.arg("-r").arg(file).args(["-T", "fields", "-e", "frame.interface_name"]);
+    let Output { stdout, .. } =
+        command.args(["-e", "frame.comment"]).output().expect("it is there");
+    String::from_utf8_lossy(&stdout).lines().map(str::to_owned).collect()
+}
+
+/// What the dashboard's button gets: a file that ends by its count or its time, one at a time.
+#[test]
+fn the_api_has_a_file_of_what_workers_drop_and_what_the_kernel_gets() {
+    let _alone = alone();
+    if !has("tshark") || !has("curl") {
+        return skip("tshark or curl is not there");
+    }
+    let Some(topology) = plain_hosts(IN_A_ROW) else { return };
+    let accelerated = start(&topology, "workers");
+    let folder = std::env::temp_dir().join(format!("manylane-drops-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("the temporary folder can be written");
+    let [file, other] = ["drops.pcapng", "other"].map(|name| folder.join(name));
+    let expired = || {
+        for to in ["10.2.0.1", "2001:db8:2::1"] {
+            let ping = format!("ping -c 1 -t 1 -W 1 {to}");
+            topology.try_tool("client", &ping).expect_err("it is not answered");
+        }
+    };
+
+    let asked = ask_for_drops(&accelerated, r#"{"seconds": 30, "packets": 3}"#, &file);
+    until("it captures", || if programs() > 0 { Ok(()) } else { Err("not yet") });
+    let refused = ask_for_drops(&accelerated, "{}", &other);
+    assert_eq!(status_of(refused), "409");
+    let said = fs::read_to_string(&other).expect("it has answered");
+    assert!(said.contains("another capture of drops runs"), "{said}");
+    // Four packets: the file has three.
+    (0..2).for_each(|_| expired());
+    assert_eq!(status_of(asked), "200");
+    assert_eq!(comments(&file).len(), 3, "{:#?}", comments(&file));
+    none_is_left();
+
+    let [client, server] = ["client", "server"].map(|name| topology.host(name));
+    let found = until("all that is to be there is in a file", || {
+        let asked = ask_for_drops(&accelerated, r#"{"seconds": 5, "packets": 100000}"#, &file);
+        until("it captures", || if programs() > 0 { Ok(()) } else { Err("not yet") });
+        expired();
+        let stream = Steady::start(client, server, SteadyOptions::to(SERVER_V4))
+            .expect("sockets are to be had");
+        is_forwarded_by(&accelerated, "workers");
+        let hung = Hung::stop(accelerated.pid(), "worker 0");
+        until("frames are queued", || match accelerated.ledger().queued {
+            queued if queued >= 10 => Ok(()),
+            queued => Err(queued),
+        });
+        topology.tool("r1", "ip route add blackhole 10.2.0.1/32");
+        accelerated.wait_for_no_difference();
+        drop(hung);
+        assert_eq!(status_of(asked), "200");
+        drop(stream);
+        topology.tool("r1", "ip route del blackhole 10.2.0.1/32");
+        let all = comments(&file);
+        let has = |begin: &str| all.iter().filter(|line| line.starts_with(begin)).count();
+        // On a slow machine the file may end before.
+        match ["lan:kernel\tkernel ttl: ", "lan:drop\tdrop decision_changed: "].map(has) {
+            [expired, changed] if expired >= 2 && changed >= 10 => Ok(all),
+            other => Err(format!("{other:?} of {}", all.len())),
+        }
+    });
+    let is_known = |line: &String| line.contains("\tkernel ") || line.contains("\tdrop ");
+    assert!(found.iter().all(is_known), "{found:#?}");
+    none_is_left();
+    accelerated.assert_balanced();
+    let _ = fs::remove_dir_all(&folder);
 }
 
 #[test]

@@ -41,6 +41,8 @@ const YOUNG: u16 = 9002;
 const HELPED: u16 = 9003;
 /// Of one that ends.
 const ENDING: u16 = 9004;
+/// Of one that conntrack counts.
+const COUNTED: u16 = 9005;
 
 /// A connection that ends is one for as long as the test takes.
 const HOURS_S: &str = "36000";
@@ -160,6 +162,7 @@ fn each_flow_is_shown_by_its_forwarder_and_with_its_reason() {
     the_command_lists_them(&bed, &connections);
     top_shows_them(&bed, &connections);
     the_dashboard_shows_them(&bed, &connections);
+    they_have_rates_where_conntrack_counts(&bed);
     bed.accelerated.assert_balanced();
 }
 
@@ -286,9 +289,11 @@ fn the_command_lists_them(bed: &Bed, connections: &Connections) {
     let shown = squeezed(&bed.show("flows --kernel"));
     let first = "connections that the kernel forwards, of ";
     assert!(shown.contains(first) && shown.contains("2 in the flow table"), "{shown}");
-    for words in [&*connections.place, "\nrules 2 ", "\ncandidate 1 ", "\nclosing 1 "] {
+    let cure = "sysctl -w net.netfilter.nf_conntrack_acct=1";
+    for words in [&*connections.place, "\nrules 2 ", "\ncandidate 1 ", "\nclosing 1 ", cure] {
         assert!(shown.contains(words), "{words}\n{shown}");
     }
+    assert!(!shown.contains("packets/s"), "{shown}");
     let shown = bed.show("flows --kernel --reason closing");
     assert!(shown.starts_with("1 connection that the kernel"), "{shown}");
     let why = format!("why {CLIENT_V4} {SERVER_V4} -i lan --protocol udp");
@@ -331,6 +336,39 @@ fn top_shows_them(bed: &Bed, connections: &Connections) {
         screen.contains(&connections.place) && screen.contains("state: kernel: rules")
     });
     assert!(seen.contains("received by lan"), "{seen}");
+    top.press("q");
+    top.ends_well();
+}
+
+/// Of connections that begin when conntrack counts, and of these only.
+fn they_have_rates_where_conntrack_counts(bed: &Bed) {
+    bed.topology.set("r1", "net/netfilter/nf_conntrack_acct", "1");
+    let to = SocketAddr::new(SERVER_V6, COUNTED);
+    let mut stream = Stream::open(&bed.topology, to);
+    stream.ask();
+    let first = bed.until_kept(to, "candidate", || {});
+    let first = first.counted.expect("conntrack counts");
+    assert!(first.original_packets >= 3 && first.reply_packets >= 2, "{first:?}");
+    stream.ask();
+    let later = bed.kept(to).and_then(|flow| flow.counted).expect("conntrack counts");
+    assert!(later.packets() > first.packets() && later.bytes() > first.bytes(), "{later:?}");
+    let ruled = bed.kept(SocketAddr::new(SERVER_V4, RULED)).expect("it is open");
+    assert_eq!(ruled.counted, None, "it is older");
+    let shown = bed.show("flows --kernel");
+    assert!(shown.contains(" packets/s, ") && shown.contains("bit/s"), "{shown}");
+    assert!(!shown.contains("nf_conntrack_acct"), "{shown}");
+    let socket = bed.accelerated.socket().display().to_string();
+    let mut top = Top::start(&["--socket", &socket, "--interval", "0.2"]);
+    top.resize(40, 200);
+    top.until("it is there", |screen| screen.contains("1 Ports"));
+    top.press("5");
+    let end = format!("> {to} tcp");
+    top.until("a rate of 0 for the connection that is counted, and none for another", |screen| {
+        let line = |end: &str| screen.lines().find(|line| line.contains(end)).map(squeezed);
+        let older = format!("> {SERVER_V4}:{RULED} udp");
+        line(&end).is_some_and(|line| line.contains(" candidate 0 0 "))
+            && line(&older).is_some_and(|line| line.contains(" rules - - "))
+    });
     top.press("q");
     top.ends_well();
 }

@@ -47,5 +47,6 @@ mod table;
 mod talk;
 mod trace;
 mod transit;
+mod why;
 mod workers;
 mod wrong_daemon;

@@ -83,7 +83,7 @@ impl Drop for Trace {
 
 /// The page of a packet that `send` sends. On a machine with much else to do the lease may lapse for a moment, and then
 /// the page says only that: another packet is followed.
-fn page(accelerated: &Accelerated, arguments: &[&str], send: impl Fn()) -> String {
+pub(super) fn page(accelerated: &Accelerated, arguments: &[&str], send: impl Fn()) -> String {
     until("a packet is followed while the lease holds", || {
         let trace = Trace::start(accelerated, arguments);
         send();
@@ -114,9 +114,9 @@ fn nothing_is_left(topology: &Topology) {
 }
 
 #[test]
-fn a_packet_that_a_program_forwards_is_shown_with_its_tier() {
+fn a_packet_that_manylane_forwards_is_shown_with_its_tier() {
     let _alone = alone();
-    for tier in ["ingress", "driver"] {
+    for tier in ["ingress", "driver", "workers"] {
         let Some(topology) = plain_hosts(IN_A_ROW) else { return };
         let accelerated = start(&topology, tier);
         for (server, filter) in REQUESTS {

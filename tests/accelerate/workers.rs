@@ -3,7 +3,7 @@
 //! The hosts fill in their checksums themselves, as for the driver tier: a veth's driver does not see that they are
 //! still to be. Needs root.
 
-mod bed;
+pub(super) mod bed;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Mutex;

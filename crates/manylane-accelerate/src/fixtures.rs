@@ -17,5 +17,6 @@ pub(crate) fn connection([original, reply]: [Tuple; 2], id: u32, status: Status)
         has_sequence_adjustment: false,
         has_synproxy: false,
         has_master: false,
+        counted: None,
     }
 }

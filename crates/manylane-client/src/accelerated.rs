@@ -1,4 +1,4 @@
-//! [`AcceleratedCapture`]: a capture of `manylane accelerate`, whose programs in the kernel copy packets.
+//! [`AcceleratedCapture`]: a capture of `manylane accelerate`, whose programs in the kernel and workers copy packets.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -52,18 +52,22 @@ impl AcceleratedCapture {
             snap: options.snap,
         };
         let (answer, descriptors) = connection.exchange(&Request::Capture(wanted), &[])?;
-        let Answer::Captures { cpus, ring_bytes, counters, untranslated } = answer else {
+        let Answer::Captures { cpus, ring_bytes, counters, untranslated, workers } = answer else {
             return Err(connection.unexpected(format!("{answer:?} to `capture`")));
         };
         let mut descriptors = descriptors.into_iter();
-        let (Some(map), true) = (descriptors.next(), descriptors.len() == cpus.len()) else {
+        let expected = cpus.len() + usize::from(workers);
+        let (Some(map), true) = (descriptors.next(), descriptors.len() == expected) else {
             return Err(connection.unexpected("an answer to `capture` without rings".into()));
         };
+        let of_workers = if workers { descriptors.next_back() } else { None };
         let system = |step| move |source| RemoteError::System { step, source };
         let rings = CpuRings::new(cpus.into_iter().zip(descriptors).collect(), ring_bytes as usize);
+        let mut rings = rings.map_err(system("mmap"))?;
+        of_workers.map_or(Ok(()), |memfd| rings.add_workers(memfd)).map_err(RemoteError::Ring)?;
         Ok(AcceleratedCapture {
             connection,
-            rings: rings.map_err(system("mmap"))?,
+            rings,
             counters: maps::words(map.as_fd(), counters as usize).map_err(system("mmap"))?,
             untranslated,
             options,
@@ -98,16 +102,7 @@ impl AcceleratedCapture {
     pub fn receive(&mut self, mut see: impl FnMut(&Copied<'_>) -> bool) -> bool {
         let AcceleratedCapture { rings, options, unwanted, tagged, .. } = self;
         rings.receive(|copied| {
-            let mut copied = *copied;
-            if let Some(tag) = copied.tag
-                && let Some((addresses, rest)) = copied.bytes.split_at_checked(12)
-            {
-                tagged.clear();
-                tagged.extend_from_slice(addresses);
-                tagged.extend_from_slice(&tag);
-                tagged.extend_from_slice(rest);
-                (copied.bytes, copied.len) = (&tagged[..], copied.len + 4);
-            }
+            let mut copied = copied.with_tag(tagged);
             let mut keep = options.snap;
             if copied.is_undecided
                 && let Some(filter) = &options.filter
@@ -145,7 +140,11 @@ impl AcceleratedCapture {
         let cpus = self.counters.len() / WORDS;
         let sum =
             |word: usize| (0..cpus).map(|cpu| self.counters.load(cpu * WORDS + word)).sum::<u64>();
-        Statistics { packets: sum(0).saturating_sub(self.unwanted), lost: sum(1) }
+        let of_workers = self.rings.of_workers();
+        Statistics {
+            packets: sum(0).saturating_sub(self.unwanted) + of_workers.packets,
+            lost: sum(1) + of_workers.lost,
+        }
     }
 
     /// Whether the daemon answers.

@@ -34,6 +34,8 @@
 //! | `ring`       | [`RemoteSocket`]: blocks, and being woken                     |
 //! | `accelerated` | [`AcceleratedCapture`]: a capture of `manylane accelerate`   |
 //! | `rings`      | [`CpuRings`]: packets that programs in the kernel have copied |
+//! | `copied`     | [`Copied`]: such a packet                                     |
+//! | `workers`    | packets that workers of `manylane accelerate` have copied     |
 //! | `order`      | [`Capture`]: packets in order of time                         |
 //! | `error`      | [`RemoteError`]                                               |
 //! | `message`    | what travels between a client and the daemon                  |
@@ -51,11 +53,13 @@ mod messages;
 
 mod accelerated;
 mod connection;
+mod copied;
 mod error;
 pub mod message;
 mod order;
 mod ring;
 mod rings;
+mod workers;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -65,10 +69,12 @@ use manylane_net::filter::Program;
 
 pub use accelerated::{AcceleratedCapture, CaptureOptions};
 pub use connection::Connection;
+pub use copied::Copied;
 pub use error::RemoteError;
 pub use order::{Capture, InOrder, Round};
 pub use ring::RemoteSocket;
-pub use rings::{Copied, CpuRings, SETTLED};
+pub use rings::{CpuRings, SETTLED, WORKERS_SETTLED};
+pub use workers::{FRONT, UNSENT, front};
 
 pub use manylane_frame::vocabulary::Points;
 pub use manylane_io::packet_ring::{Fanout, RING, Statistics, protocol};

@@ -135,7 +135,7 @@ pub enum Answer {
         ports: Vec<Port>,
     },
     /// The capture runs. With it come the map of its counters (eight words for each CPU: packets that passed, packets of them
-    /// that were lost), and a ring for each CPU.
+    /// that were lost), and a ring for each CPU; behind these the workers' packet ring, if the capture has one.
     Captures {
         /// The CPUs of the rings.
         cpus: Vec<u32>,
@@ -146,6 +146,9 @@ pub enum Answer {
         /// Why the reader has to filter all packets itself, if it has to.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         untranslated: Option<String>,
+        /// Whether a packet ring of workers comes, too.
+        #[serde(default)]
+        workers: bool,
     },
     /// The daemon refused the request; everything is as before.
     Refused(Refusal),

@@ -4,6 +4,7 @@
 //! |-----------------|-----------------------------------------------------------------------|---------|
 //! | [`port`]        | ports: AF_XDP, AF_PACKET, TAP, capture files, memory; tee and faults  | `bpf`, `interface`, `netlink`, `eventfd`, `poll` |
 //! | [`packet_ring`] | blocks of copied packets, from workers to a reader in any process     | - |
+//! | [`pcapng`]      | capture files of packets that were dropped or captured, with reasons  | - |
 //! | [`bpf`]         | BPF programs and their loaders                                        | `interface`, `netlink`, `affinity` |
 //! | [`interface`]   | properties and offloads of a network device                           | `netlink` |
 //! | [`interface_lock`] | one process forwards by an interface                              | - |
@@ -53,6 +54,7 @@ pub mod libpcap;
 pub mod namespace;
 pub mod netlink;
 pub mod packet_ring;
+pub mod pcapng;
 pub mod poll;
 pub mod port;
 pub mod privilege;

@@ -1,13 +1,11 @@
 //! `DropsFile`: a pcapng file of what a daemon drops, written in the daemon itself, on request.
 
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use manylane_frame::vocabulary::{DropReason, PortId};
 use manylane_io::packet_ring::RingConfig;
+use manylane_io::pcapng::{Captured, Interface, Memory, Section, Terms};
 
-use crate::pcapng::{Captured, Interface, Section, Terms};
 use crate::socket::{PacketSocket, Points, SocketError, Sockets, protocol};
 
 /// A file of drops, and the socket that receives them.
@@ -15,7 +13,7 @@ pub(crate) struct DropsFile {
     socket: PacketSocket,
     /// None when it has ended.
     section: Option<Section>,
-    written: Written,
+    written: Memory,
     names: Vec<String>,
     left: u32,
     lost: u64,
@@ -40,7 +38,7 @@ impl DropsFile {
                 description: description.clone(),
             })
             .collect();
-        let written = Written::default();
+        let written = Memory::default();
         let terms = Terms { snap, filter: None };
         let section = Section::begin(Box::new(written.clone()), &interfaces, &terms, now_ns());
         let section = Some(section.expect("memory takes all that is written to it"));
@@ -87,27 +85,6 @@ impl DropsFile {
         };
         done.expect("memory takes all that is written to it");
         (self.written.take(), is_last)
-    }
-}
-
-/// What was written, until it is taken.
-#[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
-
-impl Written {
-    fn take(&self) -> Vec<u8> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Write for Written {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

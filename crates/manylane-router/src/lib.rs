@@ -4,8 +4,7 @@
 //! |-------------|--------------------------------------------------------------------------|-----------------------------|
 //! | [`config`]  | the configuration file: keys, checks, differences                        | nothing                     |
 //! | [`socket`]  | packet sockets: the hook table's one writer, and other processes' sockets | `config`                   |
-//! | [`pcapng`]  | capture files                                                            | nothing                     |
-//! | [`drops`]   | a file of drops, for the API                                             | `pcapng`, `socket`          |
+//! | [`drops`]   | a file of drops, for the API                                             | `socket`                    |
 //! | [`trace`]   | one trace at a time, and its stages in words                             | nothing                     |
 //! | [`control`] | the control thread, tables, steering, workers' threads, what the API shows | all above                 |
 //!
@@ -21,7 +20,6 @@ mod messages;
 pub mod config;
 pub mod control;
 pub mod drops;
-pub mod pcapng;
 pub mod socket;
 pub mod trace;
 

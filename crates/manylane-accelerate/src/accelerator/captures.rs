@@ -1,9 +1,11 @@
 //! Captures for other processes: `manylane capture` and others connect beside the API's socket, as with `manylane run`.
 //!
 //! One connection is one capture, which ends with it, however its process ends. The answer brings the descriptors of the
-//! rings: the daemon never touches a packet. `manylane_client::message` is what travels.
+//! rings, of programs and of workers: this thread never touches a packet. `manylane_client::message` is what travels.
 
 mod connection;
+mod drops;
+mod open;
 
 use std::fs;
 use std::io;
@@ -24,6 +26,8 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
 
 use self::connection::{Connection, Context, Next};
+pub(super) use self::drops::begin as begin_drops;
+use self::open::Open;
 use super::published::Published;
 
 /// A socket that listens for others. Dropping it removes the file.

@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 
 use manylane_api::accelerate::{AskError, KernelFlows, KernelFlowsRequest, LaneCount};
 use manylane_io::netlink::conntrack::{Connection, Conntrack};
+use manylane_io::sysctl;
 use manylane_net::transit::flows::Tuple;
 
 use super::tracked::unreadable;
@@ -43,7 +44,8 @@ pub(super) fn page(
         Some(error) => Err(error),
         None => walked.map_err(unreadable),
     }?;
-    listing.finish()
+    let answer = listing.finish()?;
+    Ok(KernelFlows { counts: sysctl::read(COUNTING).is_ok_and(|value| value != "0"), ..answer })
 }
 
 /// The answer, while conntrack's list is read.
@@ -146,6 +148,8 @@ where
     }
 }
 
+/// Whether conntrack counts packets of connections that begin.
+const COUNTING: &str = "net/netfilter/nf_conntrack_acct";
 /// Connections that one request reads: a second of the kernel's time, and of the API's thread.
 const READ_MAX: u64 = 1 << 19;
 /// Connections of the kernel that one request has explained: some microseconds of the lane's thread each.

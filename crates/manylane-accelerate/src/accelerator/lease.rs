@@ -136,7 +136,16 @@ pub fn in_ticks(clock: &Ticks, until: u64) -> io::Result<u64> {
 /// Nanoseconds of `CLOCK_MONOTONIC_COARSE`, which moves with the kernel's ticks. The clock stands still while the
 /// machine is suspended, when nothing is forwarded either.
 pub fn now() -> u64 {
-    let time = clock_gettime(ClockId::MonotonicCoarse);
+    read(ClockId::MonotonicCoarse)
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`, by which programs stamp their copies of packets.
+pub fn now_exactly() -> u64 {
+    read(ClockId::Monotonic)
+}
+
+fn read(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
     // Since the machine started: neither part is ever negative.
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
         + u64::try_from(time.tv_nsec).unwrap_or(0)

@@ -27,8 +27,10 @@
 //! | `tracked.rs` | connections that are forwarded one by one: pages of the table, its comparison with conntrack |
 //! | `kernel_flows.rs` | connections that the kernel forwards, and what keeps each there: pages of conntrack's list |
 //! | `log.rs`    | what is said of interfaces on standard error                                              |
+//! | `settings.rs` | settings that change while it runs                                                       |
 //! | `unseen.rs` | how long no program was on an interface: the part of the time that the counters lack      |
 //! | `why.rs`    | what would become of a packet                                                             |
+//! | `kernel_way.rs` | what the kernel would do with the packet: rules, route, neighbour                     |
 //! | `lock.rs`   | one in a network namespace                                                                |
 //!
 //! # How it ends
@@ -52,6 +54,7 @@ mod flows;
 mod guard;
 mod interface;
 mod kernel_flows;
+mod kernel_way;
 mod lease;
 mod ledger;
 mod lock;
@@ -61,6 +64,7 @@ mod ports;
 mod published;
 mod reclaim;
 mod serve;
+mod settings;
 mod sflow;
 mod sockets;
 mod tables;
@@ -105,6 +109,7 @@ use manylane_io::rights::pass_rights;
 use published::Published;
 use serve::ApiThread;
 use sflow::Exporter;
+pub use worker::reason_of;
 
 /// What to accelerate, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,28 +2,31 @@
 //! where that is not enough, what the thread answers to a question.
 
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use manylane_io::netlink::{Netlink, Statistics};
 use manylane_net::transit::Transit;
 use manylane_net::transit::layout::{control, counter};
 use manylane_net::wire::ethernet::Mac;
-use manylane_sync::rcu::Reader;
+use manylane_sync::rcu::{Guard, Reader};
 use manylane_sync::words::Words;
 
+use super::captures;
 use super::export::ExportView;
 use super::flows::{Sampler, flows};
 use super::interface::{InFront, Lacking};
 use super::lease::{Lease, Tables, now};
 use super::ledger::{self, Counted, Lost};
 use super::log::named;
-use super::sflow::{self, SflowState};
+use super::settings;
+use super::sflow::SflowState;
 use super::thread::Thread;
 use super::tracked::Tracked;
 use super::unseen::Unseen;
 use super::waits::{Activity, Waits};
 use super::why;
+use super::worker::WorkerCaptures;
 use super::{Options, TierChoice, worker_options};
 use crate::programs::Targets;
 use crate::questions::Questions;
@@ -33,7 +36,7 @@ use manylane_api::accelerate::{
     LaneStatus, LeaseStatus, MirrorStatus, MirroredNeighbour, PassedStatus, ReasonStatus,
     TrackedFlows, TrackedFlowsDiff, TrackedFlowsRequest, Why, WhyQuestion,
 };
-use manylane_api::{ApiError, RouteStatus, Setting, SettingValue};
+use manylane_api::{ApiError, CaptureFile, CaptureRequest, RouteStatus, SetError, Setting};
 
 /// What all threads of an accelerator see.
 pub(super) struct Published {
@@ -54,14 +57,17 @@ pub(super) struct Published {
     /// For the API's `why`: offline between two questions.
     readers: Mutex<(Reader, Transit)>,
     /// For the API's connections.
-    tracked: Tracked,
+    pub tracked: Tracked,
     /// Collectors, where the operator names some.
     export: Option<ExportView>,
     pub questions: Questions<Thread>,
     /// What is sampled for sFlow collectors; `None` without any.
     pub sflow: Option<Arc<SflowState>>,
-    /// For captures; there from the start on.
-    pub targets: OnceLock<Targets>,
+    /// For captures; there when the thread is.
+    pub targets: Option<Targets>,
+    pub worker_captures: WorkerCaptures,
+    /// The file of drops that is being captured.
+    drops_file: Mutex<Weak<()>>,
 }
 
 /// What the mirror thread leaves to be seen.
@@ -140,7 +146,9 @@ impl Published {
             export,
             questions,
             sflow,
-            targets: OnceLock::new(),
+            targets: None,
+            worker_captures: WorkerCaptures::default(),
+            drops_file: Mutex::default(),
         })
     }
 
@@ -151,7 +159,7 @@ impl Published {
 
     /// Where captures are opened.
     pub fn targets(&self) -> Option<Targets> {
-        self.targets.get().cloned()
+        self.targets.clone()
     }
 
     /// The published state.
@@ -167,6 +175,15 @@ impl Published {
     /// The mirror thread has stamped the lease.
     pub fn stamped(&self, has_lapsed: bool) {
         lock(&self.waits).stamped(has_lapsed, Instant::now());
+    }
+
+    /// Reads the tables that the programs read.
+    pub fn with_reader<T>(&self, read: impl FnOnce(Guard<'_>, &Transit) -> T) -> T {
+        let (reader, transit) = &mut *lock(&self.readers);
+        reader.online();
+        let answer = read(reader.guard(), transit);
+        reader.offline();
+        answer
     }
 
     /// Says something, where it is to.
@@ -338,6 +355,10 @@ impl Accelerated for Published {
         Ok(flows(one_in, &samples, name))
     }
 
+    fn capture_drops(&self, request: &CaptureRequest) -> Result<CaptureFile, SetError> {
+        captures::begin_drops(self, &mut lock(&self.drops_file), request)
+    }
+
     fn config(&self) -> AcceleratorConfig {
         let options = &self.options;
         let ports = self.view().ports.clone();
@@ -358,30 +379,7 @@ impl Accelerated for Published {
     }
 
     fn set(&self, key: &str, value: &str) -> Result<Setting, AskError> {
-        let bad = |error: String, help: &str| {
-            AskError::BadQuestion(ApiError { error, help: help.into() })
-        };
-        let of_port = |end: &str| key.strip_prefix("port.").and_then(|key| key.strip_suffix(end));
-        if let Some(interface) = of_port(".sflow_rate") {
-            let ports = self.view().ports.clone();
-            return sflow::set_rate(self.sflow.as_deref(), &ports, (key, interface), value);
-        }
-        let Some(interface) = of_port(".tier") else {
-            let help = "port.IF.tier and port.IF.sflow_rate can, for each interface IF that is accelerated";
-            return Err(bad(format!("{key} cannot be set"), help));
-        };
-        let Some(choice) = TierChoice::named(value) else {
-            let help = "auto, ingress, driver, workers and kernel are";
-            return Err(bad(format!("{value:?} is no tier"), help));
-        };
-        let name = interface.to_owned();
-        let Some(warning) = self.questions.ask(move |thread| thread.set_tier(&name, choice))?
-        else {
-            let ports = self.view().ports.clone();
-            return Err(AskError::BadQuestion(why::unknown(&ports, interface)));
-        };
-        let value = SettingValue::Word(choice.name().into());
-        Ok(Setting { warning, ..Setting::new(key, value) })
+        settings::set(self, key, value)
     }
 
     fn add_port(&self, name: &str) -> Result<AcceleratedPort, AskError> {
@@ -466,18 +464,7 @@ impl Accelerated for Published {
     }
 
     fn why(&self, question: &WhyQuestion) -> Result<Why, AskError> {
-        let ports = self.view().ports.clone();
-        let asked = why::question(&ports, question).map_err(AskError::BadQuestion)?;
-        // Without the thread only the tables answer.
-        let mirror = self.questions.ask(move |thread| thread.mirror.why(&asked)).ok();
-        let (reader, transit) = &mut *lock(&self.readers);
-        reader.online();
-        let answer = why::why(&ports, reader.guard(), transit, question);
-        reader.offline();
-        let answer = why::with_mirror(answer.map_err(AskError::BadQuestion)?, mirror, &ports);
-        let flow =
-            why::packet_of(&ports, question).and_then(|asked| self.tracked.why(asked, &ports));
-        Ok(Why { flow, ..answer })
+        why::answer(self, question)
     }
 }
 

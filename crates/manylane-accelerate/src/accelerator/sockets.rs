@@ -19,7 +19,8 @@ use manylane_sync::rcu::Domain;
 
 use super::ports::Port;
 use super::worker::{
-    How, Report, ThreadContext, WorkerCounts, WorkerDrops, WorkerOptions, WorkerThreads,
+    How, Report, ThreadContext, WorkerCaptures, WorkerCounts, WorkerDrops, WorkerOptions,
+    WorkerThreads,
 };
 use manylane_api::accelerate::ReasonStatus;
 
@@ -34,6 +35,7 @@ pub(super) struct WorkerContext {
     pub worker_options: WorkerOptions,
     pub domain: Domain,
     pub transit: Transit,
+    pub captures: WorkerCaptures,
     /// Rung for each report.
     pub doorbell: Arc<EventFd>,
     /// For the API.
@@ -274,6 +276,7 @@ fn start(
         grace: fast.grace(),
         domain: worker_context.domain.clone(),
         transit: worker_context.transit.clone(),
+        captures: worker_context.captures.clone(),
         doorbell: worker_context.doorbell.clone(),
         drops: worker_context.drops.clone(),
     };

@@ -1,5 +1,5 @@
 //! What would become of a packet: one is made, and decided upon by the program's twin in the program's own tables;
-//! the mirror says how they came to be so.
+//! the mirror says how they came to be so, and `kernel_way` what the kernel would do with the packet.
 
 use std::net::IpAddr;
 
@@ -9,19 +9,31 @@ use manylane_net::transit::{Arrival, Transit, Verdict};
 use manylane_net::wire::ethernet::Mac;
 use manylane_sync::rcu::Guard;
 
+use super::kernel_way;
 use super::lease::now;
-use super::published::PortView;
+use super::published::{PortView, Published};
 use super::tracked::number;
 use crate::lane::Asked;
 use crate::mirror;
 use manylane_api::ApiError;
-use manylane_api::accelerate::{MirrorWhy, TransportProtocol, Why, WhyQuestion};
+use manylane_api::accelerate::{AskError, MirrorWhy, TransportProtocol, Why, WhyQuestion};
+
+/// Answers the API's question.
+pub(super) fn answer(published: &Published, question: &WhyQuestion) -> Result<Why, AskError> {
+    let ports = published.view().ports.clone();
+    let asked = self::question(&ports, question).map_err(AskError::BadQuestion)?;
+    // Without the thread only the tables answer.
+    let mirror = published.questions.ask(move |thread| thread.mirror.why(&asked)).ok();
+    let by_tables = published.with_reader(|guard, transit| why(&ports, guard, transit, question));
+    let answer = with_mirror(by_tables.map_err(AskError::BadQuestion)?, mirror, &ports);
+    let flow = packet_of(&ports, question).and_then(|asked| published.tracked.why(asked, &ports));
+    let answer = Why { flow, ..answer };
+    let port = ports.iter().find(|port| port.name == question.interface);
+    Ok(port.map_or(answer.clone(), |port| kernel_way::with_kernel(answer, port, question)))
+}
 
 /// The API's question in the mirror's terms.
-pub(super) fn question(
-    ports: &[PortView],
-    question: &WhyQuestion,
-) -> Result<mirror::Question, ApiError> {
+fn question(ports: &[PortView], question: &WhyQuestion) -> Result<mirror::Question, ApiError> {
     let WhyQuestion { source, destination, interface, .. } = question;
     if source.is_ipv4() != destination.is_ipv4() {
         return Err(two_families(*source, *destination));
@@ -37,7 +49,7 @@ pub(super) fn question(
 }
 
 /// Decides about a packet with a TTL of 64 and no more than headers: of UDP, if the question does not say.
-pub(super) fn why(
+fn why(
     ports: &[PortView],
     guard: Guard<'_>,
     transit: &Transit,
@@ -62,14 +74,13 @@ pub(super) fn why(
         egress: egress.filter(|_| is_forwarded).and_then(name),
         to: to.map(|mac| Mac(*mac).to_string()),
         reasons: if port.ingress { Vec::new() } else { port.reasons.clone() },
-        mirror: None,
-        flow: None,
+        ..Why::default()
     })
 }
 
 /// Adds what the mirror says. A missing neighbour is not the cause where packets leave through the kernel anyway: the
 /// tables have no neighbours of such an interface, and the program does not see that.
-pub(super) fn with_mirror(mut why: Why, mirror: Option<MirrorWhy>, ports: &[PortView]) -> Why {
+fn with_mirror(mut why: Why, mirror: Option<MirrorWhy>, ports: &[PortView]) -> Why {
     let kernel = Verdict::EgressKernel;
     let is_late = [Verdict::Unresolved, kernel].iter().any(|late| late.name() == why.verdict);
     if let Some(said) = mirror.as_ref().filter(|said| is_late && said.verdict == kernel.name()) {
@@ -90,7 +101,7 @@ fn explained(verdict: Verdict) -> String {
 }
 
 /// The packet of the question, as the lane knows packets.
-pub(super) fn packet_of(ports: &[PortView], question: &WhyQuestion) -> Option<Asked> {
+fn packet_of(ports: &[PortView], question: &WhyQuestion) -> Option<Asked> {
     let WhyQuestion { source, destination, interface, transport } = question;
     let port = ports.iter().find(|port| port.name == *interface)?;
     let (protocol, [source_port, destination_port]) =
@@ -150,7 +161,7 @@ fn two_families(source: IpAddr, destination: IpAddr) -> ApiError {
 /// Locally administered: no host's.
 const SENDER: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// RFC 863.
-const DISCARD: u16 = 9;
+pub(super) const DISCARD: u16 = 9;
 
 #[cfg(test)]
 mod tests {

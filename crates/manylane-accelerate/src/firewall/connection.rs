@@ -5,7 +5,7 @@ use manylane_io::netlink::kernel::Family;
 use super::bits::Truth;
 use super::evaluate::{Registers, Step};
 use super::obstacle::Cause;
-use super::packet::{Flow, Octets, Tracked, View};
+use super::packet::{Flow, Octets, Stage, Tracked, View};
 
 /// A property of the connection, into a register.
 pub(super) fn load(
@@ -16,6 +16,9 @@ pub(super) fn load(
     view: &View<'_>,
 ) -> Step {
     match view.tracked {
+        Tracked::Yes if view.stage == Stage::Untracked && key != CT_STATE => {
+            return Step::If(Truth::No);
+        }
         Tracked::Yes => {}
         // Without a connection the state is invalid, and nothing else can be read.
         Tracked::NotYet if key == CT_STATE => return registers.load(to, &1u32.to_ne_bytes()),
@@ -43,7 +46,7 @@ fn connection(
     let is_v6 = view.class.family == Family::V6;
     let width = if is_v6 { 16 } else { 4 };
     match key {
-        CT_STATE => registers.load(to, &2u32.to_ne_bytes()),
+        CT_STATE => registers.load(to, &view.stage.state().to_ne_bytes()),
         CT_DIRECTION => {
             let value = flow.map(|flow| [u8::from(flow.is_reply)]);
             told(registers, to, value, 1, view)
@@ -84,6 +87,17 @@ fn connection(
             told(registers, to, value, 2, view)
         }
         _ => registers.load_unknown(to),
+    }
+}
+
+impl Stage {
+    /// `NF_CT_STATE_BIT`.
+    pub(super) fn state(self) -> u32 {
+        match self {
+            Stage::Established => 2,
+            Stage::New => 8,
+            Stage::Untracked => 64,
+        }
     }
 }
 

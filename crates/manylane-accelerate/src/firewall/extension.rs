@@ -9,7 +9,7 @@ use super::bits::{Bits, Part, Truth};
 use super::connection::{STATUS_TRANSLATED, is_unexpected, status};
 use super::evaluate::Step;
 use super::obstacle::Cause;
-use super::packet::{Octets, Protocol, Tracked, View};
+use super::packet::{Octets, Protocol, Stage, Tracked, View};
 use super::rules::Resolved;
 
 /// A match by its name and the revision of its structure.
@@ -175,7 +175,7 @@ fn state(mask: u64, view: &View<'_>) -> Truth {
         Tracked::Unknown => return NEVER,
         // Invalid.
         Tracked::NotYet => return Truth::of(mask & 1 != 0),
-        Tracked::Yes if mask & 2 != 0 => return Truth::Yes,
+        Tracked::Yes if mask & u64::from(view.stage.state()) != 0 => return Truth::Yes,
         Tracked::Yes => {}
     }
     // `XT_CONNTRACK_STATE_SNAT` and `_DNAT` are bits of the status, two places further.
@@ -205,10 +205,13 @@ fn conntrack(data: Fields<'_>, revision: u32, view: &View<'_>) -> Option<Truth> 
     if flags & 1 != 0 {
         truth = truth.and(state(u64::from(states), view).xor(inverted & 1 != 0));
     }
+    let is_untracked = view.stage == Stage::Untracked;
     match view.tracked {
-        Tracked::Yes => {}
+        Tracked::Yes if !is_untracked => {}
         // Without a connection only the state is looked at.
-        Tracked::NotYet => return Some(if flags & 1 != 0 { truth } else { Truth::No }),
+        Tracked::NotYet | Tracked::Yes => {
+            return Some(if flags & 1 != 0 { truth } else { Truth::No });
+        }
         Tracked::Unknown => return Some(NEVER),
     }
     if flags & 1 << 12 != 0 {

@@ -16,11 +16,15 @@
 //! | `extension.rs`  | the matches and targets of iptables                                             |
 //! | `lookup.rs`     | sets and maps                                                                   |
 //! | `walk.rs`       | chains, jumps, verdicts                                                         |
+//! | `passage.rs`    | the way of one packet through all of them, step by step                         |
 //! | `obstacle.rs`   | the answer: what is in the way, and what would free it                          |
 //! | `text.rs`       | a rule's text                                                                   |
 //!
 //! Chains of type `nat` see no packet of an established connection; bridges' chains see frames before a bridge's own
 //! port receives them, or after it sent them, so neither is in the way.
+//!
+//! [`Firewall::passage`] tells what the rules do to one packet, of an established connection or not: an answer for people,
+//! not one to forward by.
 //!
 //! ```no_run
 //! use manylane_accelerate::firewall::{Answer, ClassKey, Firewall, Options, Port, Protocol};
@@ -51,6 +55,7 @@ mod extension;
 mod lookup;
 mod obstacle;
 mod packet;
+mod passage;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -68,7 +73,8 @@ use manylane_io::netlink::nftables::{Hook, TableFamily};
 
 pub use class::Class;
 pub use obstacle::{Cause, Obstacle, Place, Provisos};
-pub use packet::{ClassKey, Flow, Packet, Port, Protocol, Tuple};
+pub use packet::{ClassKey, Flow, Packet, Port, Protocol, Stage, Tuple};
+pub use passage::{End, Journey, Passage, Passed, Step, Target};
 
 use rules::Rules;
 

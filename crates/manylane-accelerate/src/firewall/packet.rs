@@ -160,12 +160,25 @@ pub(super) enum Tracked {
     Unknown,
 }
 
+/// How far the connection of a packet is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stage {
+    /// Packets of both directions were seen.
+    #[default]
+    Established,
+    /// No reply was seen yet (`ct state new`).
+    New,
+    /// A rule keeps connection tracking away (`ct state untracked`).
+    Untracked,
+}
+
 /// A packet at a hook.
 pub(super) struct View<'p> {
     pub(super) class: &'p ClassKey,
     pub(super) flow: Option<&'p Flow>,
     pub(super) hook: Hook,
     pub(super) tracked: Tracked,
+    pub(super) stage: Stage,
     /// The destination is where the packet is routed to, not one that is still to be translated.
     pub(super) is_routed: bool,
     /// The IP header and the one behind it.
@@ -209,7 +222,22 @@ impl<'p> View<'p> {
             ends.is_some_and(|(received, sent)| received.destination == sent.destination);
         let is_routed = is_behind || is_untranslated;
         let (bytes, length) = headers(class, source, destination, flow.is_none());
-        View { class, flow, hook: base.hook, tracked, is_routed, bytes, length }
+        let stage = Stage::Established;
+        View { class, flow, hook: base.hook, tracked, stage, is_routed, bytes, length }
+    }
+
+    /// As above, for a packet that does not belong to an established connection: one that begins it, if it is of TCP.
+    pub(super) fn of_stage(
+        stage: Stage,
+        class: &'p ClassKey,
+        flow: Option<&'p Flow>,
+        base: &Base,
+    ) -> View<'p> {
+        let mut view = View { stage, ..View::at(class, flow, base) };
+        if let (Stage::New, Protocol::Tcp) = (stage, class.protocol) {
+            view.bytes.fix(network_bytes(class.family) + 13, TCP_SYN, TCP_KNOWN);
+        }
+        view
     }
 
     /// What is not known would be known of a flow.
@@ -339,6 +367,7 @@ impl AsRef<[u8]> for Octets {
 const PRIORITY_CONNTRACK: i32 = -200;
 const PRIORITY_NAT_DESTINATION: i32 = -100;
 const PRIORITY_NAT_SOURCE: i32 = 100;
+const TCP_SYN: u8 = 0x02;
 const TCP_ACK: u8 = 0x10;
 /// FIN, SYN, RST, ACK, URG. PSH and those of ECN are not known.
 const TCP_KNOWN: u8 = 0x37;

@@ -224,7 +224,7 @@ pub(super) fn as_shown(obstacle: Obstacle) -> FlowObstacle {
 }
 
 /// A connection as conntrack has it, in a line.
-fn said(connection: &Connection) -> String {
+pub(crate) fn said(connection: &Connection) -> String {
     let [original, reply] = [connection.original, connection.reply].map(tuple).map(line);
     format!("{original}, replies {reply}, {}", state(connection))
 }
@@ -313,6 +313,7 @@ mod tests {
             has_sequence_adjustment: false,
             has_synproxy: false,
             has_master: false,
+            counted: None,
         };
         assert_eq!(
             said(&connection),

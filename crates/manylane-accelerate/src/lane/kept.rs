@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use manylane_api::accelerate::KernelFlow;
+use manylane_api::accelerate::{KernelCounts, KernelFlow};
 use manylane_io::netlink::conntrack::Connection;
 use manylane_net::transit::flows::{Direction, Tuple};
 use manylane_net::wire::protocol;
@@ -159,6 +159,12 @@ fn shown(
             .as_ref()
             .map_or_else(|| reason.meaning.to_owned(), |one| one.text.clone()),
         obstacle,
+        counted: connection.counted.map(|[original, reply]| KernelCounts {
+            original_packets: original.packets,
+            original_bytes: original.bytes,
+            reply_packets: reply.packets,
+            reply_bytes: reply.bytes,
+        }),
         expires_s: connection.timeout.map(|timeout| timeout.as_secs()),
     }
 }

@@ -70,7 +70,7 @@ use crate::programs::{Candidates, Counters, Ticks};
 use crate::questions::{Questions, Who, question_queue};
 
 pub(crate) use compared::{Compared, difference};
-pub(crate) use explained::Asked;
+pub(crate) use explained::{Asked, said};
 pub(crate) use export::ExportTerms;
 pub(crate) use kept::Kept;
 pub(crate) use listed::{Filter, PortNames, Sum, Sums};

@@ -367,17 +367,7 @@ fn mac(bytes: [u8; 6]) -> String {
 /// Where an address is written, for a message.
 pub(super) fn neighbour_state(kernel: &Kernel, link: u32, address: IpAddr) -> String {
     let Some(neighbour) = kernel.neighbour(link, address) else { return "unknown".to_owned() };
-    let state = match neighbour.state {
-        0x01 => "incomplete",
-        0x02 => "reachable",
-        0x04 => "stale",
-        0x08 => "delay",
-        0x10 => "probe",
-        0x20 => "failed",
-        0x40 => "noarp",
-        0x80 => "permanent",
-        _ => "none",
-    };
+    let state = names::neighbour_state(neighbour.state);
     match neighbour.mac {
         Some(address) => format!("{state} {}", mac(address)),
         None => state.to_owned(),

@@ -83,6 +83,7 @@ pub use attributes::RouteAttributes;
 pub use destination::{Destination, Member, Via};
 pub use dump::Dump;
 pub use kernel::{Kernel, Limits};
+pub use names::neighbour_state;
 pub use ports::{Port, PortFacts, port_flags};
 pub use rules::{RefusedRules, refused_rules};
 pub use table_writer::{Bounds, TableWriter};

@@ -55,3 +55,18 @@ pub(super) fn scope(number: u8) -> String {
     };
     name.into()
 }
+
+/// What the kernel knows of a neighbour (`NUD_*`).
+pub fn neighbour_state(state: u16) -> &'static str {
+    match state {
+        0x01 => "incomplete",
+        0x02 => "reachable",
+        0x04 => "stale",
+        0x08 => "delay",
+        0x10 => "probe",
+        0x20 => "failed",
+        0x40 => "noarp",
+        0x80 => "permanent",
+        _ => "none",
+    }
+}

@@ -32,8 +32,7 @@ class Accelerator {
     say(at("steering-title"), "Mirror of the kernel");
     say(at("rings-title"), "Why ports are not in a faster tier");
     at("ledger-more").hidden = true;
-    at("capture").disabled = true;
-    say(at("capture-note"), "The accelerator captures nothing: what it leaves to the kernel, tcpdump and pwru show there.");
+    say(at("capture-note"), "A pcapng file of what the kernel got and what workers dropped, with the reason in each packet's comment.");
   }
 
   paths() {

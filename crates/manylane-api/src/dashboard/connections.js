@@ -19,8 +19,10 @@ const SAMPLE_SUM_COLUMNS = [{ name: "ingress, by sample", left: true }, { name: 
 const KERNEL_REASON_COLUMNS = [{ name: "reason", left: true }, { name: "connections" }, { name: "what keeps them in the kernel", left: true, words: true }];
 const KERNEL_FLOW_COLUMNS = [
   { name: "source", left: true }, { name: "destination", left: true }, { name: "protocol", left: true }, { name: "way", left: true }, { name: "reason", left: true },
-  { name: "what keeps it in the kernel", left: true, words: true }, { name: "NAT", left: true }, { name: "leaves as", left: true }, { name: "question", left: true },
+  { name: "what keeps it in the kernel", left: true, words: true }, { name: "packets/s" }, { name: "bit/s" }, { name: "NAT", left: true }, { name: "leaves as", left: true },
+  { name: "question", left: true },
 ];
+const NOT_COUNTED = " Conntrack does not count packets, so there are no rates: sysctl -w net.netfilter.nf_conntrack_acct=1 counts those of later connections.";
 const ANSWER_COLUMNS = [{ name: "about", left: true }, { name: "answer", left: true, words: true }];
 // Of the largest connections some rest: those with the highest rates are found among this many.
 const FLOWS_READ = 100;
@@ -31,6 +33,8 @@ const WITHOUT_TOKEN = "The list needs a token; `manylane show flows` and `manyla
 class Connections {
   constructor() {
     this.rates = new Rates();
+    this.kernelRates = new Rates();
+    this.kernelAgain = null;
     this.offset = 0;
     this.port = "";
     this.lane = null;
@@ -139,13 +143,18 @@ class Connections {
     say(at("flows-note"), `By sample: ${whole(sample.packets)} packets of a tenth of a second, one packet in ${whole(sample.one_in)}.`);
   }
 
-  async listKernel(offset) {
+  // Rates take two answers: the second one is fetched a second later.
+  async listKernel(offset, is_again = false) {
+    clearTimeout(this.kernelAgain);
+    if (!is_again) this.kernelRates.forget();
     if (!sessionStorage.getItem(TOKEN)) return say(at("kernel-note"), WITHOUT_TOKEN);
     at("kernel-list").disabled = true;
     try {
       const reason = at("kernel-reason").value;
       const request = { limit: KERNEL_SHOWN, offset: Math.max(0, offset), port: this.port || undefined, reason: reason || undefined };
-      this.showKernel(await post("/v1/accelerate/flows/kernel", request), !reason);
+      const page = await post("/v1/accelerate/flows/kernel", request);
+      this.showKernel(page, !reason);
+      if (!is_again && page.flows.some((flow) => flow.counted)) this.kernelAgain = setTimeout(() => this.listKernel(offset, true), 1000);
     } catch (error) {
       say(at("kernel-note"), `The list is missing: ${error.message}`);
     }
@@ -155,13 +164,14 @@ class Connections {
   showKernel(page, has_all_reasons) {
     if (page.trouble) return say(at("kernel-note"), `No connection can be explained: ${page.trouble}.`);
     this.offset = page.offset;
+    this.kernelRates.begin(performance.now());
     if (has_all_reasons) options(at("kernel-reason"), ["", ...page.reasons.map((one) => one.reason)], "each");
     table(at("kernel-reasons"), KERNEL_REASON_COLUMNS, page.reasons.map((one) => [words(one.reason), whole(one.total), one.explanation]));
     table(at("kernel"), KERNEL_FLOW_COLUMNS, page.flows.length ? page.flows.map((flow) => this.kernelRow(flow)) : nothing(KERNEL_FLOW_COLUMNS, "The kernel forwards no such connection."));
     const least = page.is_truncated ? "at least " : "";
     const more = page.is_truncated ? " Conntrack has more connections than one request reads or explains: choose a port, or ask about a flow below." : "";
     const first = page.total ? page.offset + 1 : 0;
-    say(at("kernel-note"), `${whole(first)} to ${whole(page.offset + page.flows.length)} of ${least}${whole(page.total)}. Of ${whole(page.read)} connections in conntrack, ${whole(page.tracked)} are in the flow table, and ${whole(page.local)} are the router's own.${more}`);
+    say(at("kernel-note"), `${whole(first)} to ${whole(page.offset + page.flows.length)} of ${least}${whole(page.total)}. Of ${whole(page.read)} connections in conntrack, ${whole(page.tracked)} are in the flow table, and ${whole(page.local)} are the router's own.${more}${page.counts ? "" : NOT_COUNTED}`);
     at("kernel-back").disabled = page.offset === 0;
     at("kernel-next").disabled = page.offset + page.flows.length >= page.total;
   }
@@ -169,9 +179,11 @@ class Connections {
   kernelRow(flow) {
     const is_translated = flow.nat !== "none";
     const cure = flow.obstacle && flow.obstacle.cure;
+    const name = `${flow.id} ${flow.protocol} ${flow.source} ${flow.destination}`;
+    const now = (field) => flow.counted && this.kernelRates.of(`${name} ${field}`, flow.counted[`original_${field}`] + flow.counted[`reply_${field}`]);
     return [
       flow.source, flow.destination, flow.protocol, `${flow.ingress || "\u2013"} > ${flow.egress || "\u2013"}`, { text: words(flow.reason), title: flow.state, class: "wait-text" },
-      { text: flow.explanation, title: cure && `to free them: ${cure}` }, is_translated ? flow.nat : "",
+      { text: flow.explanation, title: cure && `to free them: ${cure}` }, rate(now("packets")), rate(bits(now("bytes"))), is_translated ? flow.nat : "",
       is_translated ? `${flow.translated_source} > ${flow.translated_destination}` : "",
       flow.ingress && ["tcp", "udp"].includes(flow.protocol) ? this.question([flow.ingress, flow.protocol, flow.source, flow.destination]) : "",
     ];

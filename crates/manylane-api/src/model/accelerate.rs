@@ -42,11 +42,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{ApiError, RouteStatus, Setting};
+use super::{ApiError, CaptureFile, CaptureRequest, RouteStatus, SetError, Setting};
 
 pub use super::export::{CollectorStatus, ExportStatus, NatLogStatus};
 pub use super::interface::InterfaceCounters;
-pub use super::kernel_flows::{KernelFlow, KernelFlows, KernelFlowsRequest};
+pub use super::kernel_flows::{KernelCounts, KernelFlow, KernelFlows, KernelFlowsRequest};
 pub use super::sflow::{SflowPort, SflowStatus};
 pub use super::tracked::{
     FLOWS_PAGE_MAX, FlowObstacle, LaneCount, LaneStatus, TrackedDirection, TrackedFlow,
@@ -54,7 +54,7 @@ pub use super::tracked::{
     WhyRules,
 };
 pub use super::unseen::UnseenTime;
-pub use super::why::{MirrorWhy, Why, WhyHop, WhyQuestion};
+pub use super::why::{MirrorWhy, Why, WhyChain, WhyHop, WhyKernel, WhyQuestion, WhyStep};
 
 /// The source of answers. Each call is one snapshot.
 pub trait Accelerated: Send + Sync {
@@ -95,6 +95,8 @@ pub trait Accelerated: Send + Sync {
     fn tracked_flows_diff(&self) -> Result<TrackedFlowsDiff, AskError>;
     /// Collectors, and the messages to each.
     fn export(&self) -> ExportStatus;
+    /// Begins to capture what workers drop, and what is left to the kernel.
+    fn capture_drops(&self, request: &CaptureRequest) -> Result<CaptureFile, SetError>;
     /// The verdict on a packet, and why.
     fn why(&self, question: &WhyQuestion) -> Result<Why, AskError>;
 }

@@ -71,6 +71,9 @@ pub struct KernelFlows {
     pub is_truncated: bool,
     /// Connections before this page.
     pub offset: u64,
+    /// Whether conntrack counts the packets of connections that begin now (`net.netfilter.nf_conntrack_acct`).
+    #[serde(default)]
+    pub counts: bool,
     /// What keeps the chosen connections in the kernel, and how many each reason keeps.
     pub reasons: Vec<LaneCount>,
     /// The page.
@@ -110,6 +113,34 @@ pub struct KernelFlow {
     pub explanation: String,
     /// The rule, if one keeps it in the kernel.
     pub obstacle: Option<FlowObstacle>,
+    /// What conntrack has counted; none of a connection that began while conntrack did not count.
+    #[serde(default)]
+    pub counted: Option<KernelCounts>,
     /// Seconds until conntrack forgets the connection, unless it is used.
     pub expires_s: Option<u64>,
+}
+
+/// Packets and bytes of a connection, as conntrack has counted them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KernelCounts {
+    /// Packets of the original direction.
+    pub original_packets: u64,
+    /// Their bytes, from the IP header on.
+    pub original_bytes: u64,
+    /// Packets of the replies.
+    pub reply_packets: u64,
+    /// Their bytes, from the IP header on.
+    pub reply_bytes: u64,
+}
+
+impl KernelCounts {
+    /// Packets of both directions.
+    pub fn packets(&self) -> u64 {
+        self.original_packets.wrapping_add(self.reply_packets)
+    }
+
+    /// Bytes of both directions.
+    pub fn bytes(&self) -> u64 {
+        self.original_bytes.wrapping_add(self.reply_bytes)
+    }
 }

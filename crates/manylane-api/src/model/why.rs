@@ -63,6 +63,74 @@ pub struct Why {
     /// Where packets are forwarded by connection: the connection, and what the rules do to it.
     #[serde(default)]
     pub flow: Option<WhyFlow>,
+    /// The tier of the ingress interface.
+    #[serde(default)]
+    pub tier: String,
+    /// What the kernel does with the packet, if manylane leaves the packet to the kernel.
+    #[serde(default)]
+    pub kernel: Option<WhyKernel>,
+    /// All in one line, as `manylane trace` has it of a packet.
+    #[serde(default)]
+    pub result: String,
+}
+
+/// What the kernel would do with a packet: rules, route and neighbour.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WhyKernel {
+    /// `sent`, `delivered`, `dropped`, or `unknown` where manylane cannot say.
+    pub verdict: String,
+    /// Why.
+    pub explanation: String,
+    /// What conntrack knows of the packet's connection; without one, the packet is taken for the first of a connection.
+    pub connection: String,
+    /// The kernel's route for the packet, or why the kernel has none.
+    pub route: String,
+    /// The interface by which the packet would leave.
+    pub egress: Option<String>,
+    /// The next hop, or the destination where it is a neighbour.
+    pub gateway: Option<String>,
+    /// The state of that neighbour in the kernel.
+    pub neighbour: Option<String>,
+    /// The base chains of nftables and of legacy iptables that the packet meets, in order, up to the one that drops the
+    /// packet or where manylane cannot say more.
+    pub chains: Vec<WhyChain>,
+}
+
+/// A base chain that a packet meets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WhyChain {
+    /// The hook: `ingress`, `prerouting`, `input`, `forward`, `postrouting` or `egress`.
+    pub hook: String,
+    /// The priority among the chains of that hook.
+    pub priority: i32,
+    /// The table's family.
+    pub family: String,
+    /// The table.
+    pub table: String,
+    /// The chain.
+    pub chain: String,
+    /// Whether the table is one of legacy iptables.
+    pub is_legacy: bool,
+    /// The rules that match, in order, and the policy where it decides.
+    pub steps: Vec<WhyStep>,
+}
+
+/// A rule that matches, or a policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WhyStep {
+    /// The rule's chain: the base chain, or one behind it.
+    pub chain: String,
+    /// The rule's number in its chain, from 1.
+    pub rule: Option<usize>,
+    /// The rule's handle; in a legacy table its number.
+    pub handle: Option<u64>,
+    /// The rule's text.
+    pub text: Option<String>,
+    /// `accept`, `drop` (also of a rule that rejects), `continue`, `return`, `queue`, `jump CHAIN`, `goto CHAIN`, or
+    /// `unknown` where manylane cannot say whether the rule matches, or what it does.
+    pub verdict: String,
+    /// Whether this is the chain's policy.
+    pub by_policy: bool,
 }
 
 /// The mirror's answer on a packet.

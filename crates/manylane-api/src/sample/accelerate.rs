@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use super::tracked;
 use crate::model::accelerate::*;
-use crate::model::{ApiError, RouteKind, RouteStatus, Setting, SettingValue};
+use crate::model::{
+    ApiError, CaptureFile, CapturePart, CaptureRequest, RouteKind, RouteStatus, SetError, Setting,
+    SettingValue,
+};
 
 /// Two ports, one of them the kernel's.
 pub struct Sample;
@@ -125,6 +128,10 @@ impl Accelerated for Sample {
         }
     }
 
+    fn capture_drops(&self, _: &CaptureRequest) -> Result<CaptureFile, SetError> {
+        Ok(CaptureFile::new(|_| CapturePart::Last(vec![10])))
+    }
+
     fn set(&self, key: &str, value: &str) -> Result<Setting, AskError> {
         if key != "port.lan.tier" {
             let error = format!("{key} cannot be set");
@@ -233,7 +240,40 @@ impl Accelerated for Sample {
                 is_pending: false,
             }),
             flow: Some(tracked::why(question.transport)),
+            tier: "ingress".into(),
+            kernel: Some(kernel_way()),
+            result: "ingress: transmitted by wan".into(),
         })
+    }
+}
+
+/// Beside an answer that needs none: so that all fields are shown.
+fn kernel_way() -> WhyKernel {
+    let step = |rule, verdict: &str| WhyStep {
+        chain: "forward".into(),
+        rule,
+        handle: rule.map(|rule| rule as u64 + 3),
+        text: rule.map(|_| "ct state established,related accept".into()),
+        verdict: verdict.into(),
+        by_policy: rule.is_none(),
+    };
+    WhyKernel {
+        verdict: "dropped".into(),
+        explanation: "table inet filter, chain forward, policy drops the packet".into(),
+        connection: "none: taken for the first packet of a connection".into(),
+        route: "via 10.2.0.1 dev wan".into(),
+        egress: Some("wan".into()),
+        gateway: Some("10.2.0.1".into()),
+        neighbour: Some("reachable".into()),
+        chains: vec![WhyChain {
+            hook: "forward".into(),
+            priority: 0,
+            family: "inet".into(),
+            table: "filter".into(),
+            chain: "forward".into(),
+            is_legacy: false,
+            steps: vec![step(Some(1), "unknown"), step(None, "drop")],
+        }],
     }
 }
 

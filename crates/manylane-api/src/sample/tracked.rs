@@ -93,6 +93,7 @@ pub(super) fn kernel(request: &KernelFlowsRequest) -> KernelFlows {
         unneeded: 0,
         is_truncated: true,
         offset: request.offset as u64,
+        counts: true,
         reasons: chosen.iter().map(reason).collect(),
         flows: chosen.iter().skip(request.offset).take(request.limit).cloned().collect(),
         trouble: None,
@@ -114,6 +115,12 @@ fn young() -> KernelFlow {
         reason: "candidate".into(),
         explanation: "some more packets of a direction give it an entry".into(),
         obstacle: None,
+        counted: Some(KernelCounts {
+            original_packets: 7,
+            original_bytes: 700,
+            reply_packets: 5,
+            reply_bytes: 5_000,
+        }),
         expires_s: Some(431_990),
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use utoipa::openapi::HttpMethod;
 use utoipa::openapi::schema::ArrayBuilder;
 
-use super::{serve_routes, wrong_daemon};
+use super::{capture, serve_routes, wrong_daemon};
 use crate::model::accelerate::{
     Accelerated, AcceleratedFlows, AcceleratedPort, AskError, TransportProtocol, Why, WhyQuestion,
 };
@@ -91,8 +91,12 @@ fn routes() -> Routes<dyn Accelerated> {
         })
         .at(HttpMethod::Get, METRICS, metrics::answer(metrics::accelerator), metrics::doc())
         .at(HttpMethod::Get, page::PAGE, page::answer(), page::doc());
-    connections::with_connections(with_arguments(routes))
+    let routes = connections::with_connections(with_arguments(routes));
+    capture::added(routes, DROPS, |source, request| source.capture_drops(request))
 }
+
+const DROPS: &str = "Captures packets of all ports that workers drop or that are left to the kernel, as a file with the reason \
+                     in each packet's comment.";
 
 /// The questions that take something, and the one edit.
 #[expect(clippy::too_many_lines, reason = "a table, told in order")]
@@ -253,7 +257,7 @@ async fn add_port(
     source.add_port(&port).map(Json).map_err(refused)
 }
 
-/// On a thread of its own, since it waits for packets: others are answered meanwhile.
+/// On a thread of its own, since it waits for packets, or reads the kernel's rules: others are answered meanwhile.
 async fn flows(State(source): State<Arc<dyn Accelerated>>) -> Answer<AcceleratedFlows> {
     waited_for(move || source.flows()).await
 }
@@ -274,7 +278,7 @@ async fn why(
 ) -> Answer<Why> {
     let [source_address, destination] = [address(&from)?, address(&to)?];
     let question = WhyQuestion { source: source_address, destination, interface, transport: None };
-    source.why(&question).map(Json).map_err(refused)
+    waited_for(move || source.why(&question)).await
 }
 
 async fn why_transport(
@@ -298,7 +302,7 @@ async fn why_transport(
     let [source_address, destination] = [address(&from)?, address(&to)?];
     let transport = Some((protocol, ports));
     let question = WhyQuestion { source: source_address, destination, interface, transport };
-    source.why(&question).map(Json).map_err(refused)
+    waited_for(move || source.why(&question)).await
 }
 
 fn address(text: &str) -> Result<IpAddr, Refusal> {
@@ -333,7 +337,7 @@ async fn not_found(uri: Uri) -> Refusal {
         error: format!("`manylane accelerate` has no {}", uri.path()),
         help:
             "use /v1/daemon, or ports, drops, ledger, flows, flows/table, flows/kernel, flows/diff, lane, config, mirror, \
-               mirror/diff, routes, neighbours or why below /v1/accelerate/"
+               mirror/diff, routes, neighbours or why below /v1/accelerate/, or POST to /v1/capture/drops"
                 .into(),
     };
     (StatusCode::NOT_FOUND, Json(error))

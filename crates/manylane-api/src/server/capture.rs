@@ -11,7 +11,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use hyper::body::{Bytes, Frame};
 use tokio::time::{Instant, Sleep};
@@ -19,42 +19,57 @@ use utoipa::openapi::HttpMethod;
 
 use super::document::{OperationDoc, Refusal, Routes, Sent};
 use super::refused;
-use crate::model::{ApiError, CaptureFile, CapturePart, CaptureRequest, Source};
+use crate::model::{ApiError, CaptureFile, CapturePart, CaptureRequest, SetError};
 
-/// The route of it.
-pub(super) fn added(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
+/// How a daemon begins one.
+pub(super) type Begin<S> = fn(&S, &CaptureRequest) -> Result<CaptureFile, SetError>;
+
+/// The route of it, which does this in the daemon's words.
+pub(super) fn added<S: ?Sized + Send + Sync + 'static>(
+    mut routes: Routes<S>,
+    does: &'static str,
+    begin: Begin<S>,
+) -> Routes<S> {
     let request =
         Sent::Json("Duration and size of the capture.", routes.schema::<CaptureRequest>());
     let doc = OperationDoc {
         id: "capture_drops",
-        does: "Captures dropped packets of all ports, as a file with the reason in each packet's comment.",
+        does,
         parameters: &[],
         takes: Some(request),
         gives: Sent::Bytes("A pcapng file, sent while packets arrive.", PCAPNG),
         refuses: &[(400, "That cannot be captured."), (409, "Another one runs.")],
     };
-    routes.at(HttpMethod::Post, "/v1/capture/drops", post(drops), doc)
+    let answer = post(async move |State(source): State<Arc<S>>, request: String| {
+        drops(source, &request, begin).await
+    });
+    routes.at(HttpMethod::Post, "/v1/capture/drops", answer, doc)
 }
 
-async fn drops(
-    State(source): State<Arc<dyn Source>>,
-    request: String,
-) -> Result<impl IntoResponse, Refusal> {
-    let request = if request.is_empty() { "{}" } else { &request };
+async fn drops<S: ?Sized + Send + Sync + 'static>(
+    source: Arc<S>,
+    request: &str,
+    begin: Begin<S>,
+) -> Result<Response, Refusal> {
+    let request = if request.is_empty() { "{}" } else { request };
     let request: CaptureRequest = serde_json::from_str(request).map_err(|error| {
         let error = format!("that is no request for a capture: {error}");
         let help = "send `seconds`, `packets` and `snap`, or some of them".into();
         (StatusCode::BAD_REQUEST, Json(ApiError { error, help }))
     })?;
     request.check().map_err(refused)?;
-    let file = source.capture_drops(&request).map_err(refused)?;
-    let until = Instant::now() + Duration::from_secs(request.seconds.into());
+    let seconds = request.seconds.into();
+    // On a thread of its own: to load programs takes a while, and others are answered meanwhile.
+    let begun = tokio::task::spawn_blocking(move || begin(&source, &request)).await;
+    let file = begun.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+    let file = file.map_err(refused)?;
+    let until = Instant::now() + Duration::from_secs(seconds);
     let headers = [
         (header::CONTENT_TYPE, PCAPNG),
         (header::CONTENT_DISPOSITION, "attachment; filename=\"manylane-drops.pcapng\""),
         (header::CACHE_CONTROL, "no-store"),
     ];
-    Ok((headers, Body::new(Capturing::new(file, until))))
+    Ok((headers, Body::new(Capturing::new(file, until))).into_response())
 }
 
 /// As Wireshark and the shared MIME database call it: none is registered.

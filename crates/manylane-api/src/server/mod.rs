@@ -121,9 +121,13 @@ fn routes() -> Routes<dyn Source> {
         .one("/v1/daemon", "The daemon itself.", &[], |s| Ok(s.daemon()))
         .at(HttpMethod::Get, METRICS, metrics::answer(metrics::forwarder), metrics::doc())
         .at(HttpMethod::Get, page::PAGE, page::answer(), page::doc());
-    configure::routes(capture::added(changes(routes)))
+    configure::routes(capture::added(changes(routes), DROPS, |source, request| {
+        source.capture_drops(request)
+    }))
 }
 
+const DROPS: &str =
+    "Captures dropped packets of all ports, as a file with the reason in each packet's comment.";
 const TURN: &[(u16, &str)] =
     &[(503, "Another long list is still being read by the same client, or by too many others.")];
 

@@ -28,7 +28,7 @@ pub(super) fn at_accelerator(path: &str) -> Option<Refusal> {
             "the device chooses a core for each packet",
             "`ethtool -x IF` shows how; `manylane show ports` lists the interfaces",
         ),
-        ("sockets" | "capture", _) => (
+        ("sockets", _) => (
             "it has no packet sockets",
             "capture with `manylane capture`, which needs no packet socket",
         ),

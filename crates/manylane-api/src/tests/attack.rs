@@ -15,8 +15,8 @@ use super::served::{Answer, Kind, Served, exchange, folder, token_file};
 use crate::accelerate::*;
 use crate::sample::accelerate::Sample as AcceleratorSample;
 use crate::{
-    ApiError, Bounds, Client, ClientError, ConfigApplied, ConfigRequest, Listen, RouteStatus,
-    Setting,
+    ApiError, Bounds, CaptureFile, CaptureRequest, Client, ClientError, ConfigApplied,
+    ConfigRequest, Listen, RouteStatus, SetError, Setting,
 };
 
 pub(crate) const SOON: Duration = Duration::from_millis(100);
@@ -245,6 +245,9 @@ impl Accelerated for Comparing {
     }
     fn config(&self) -> AcceleratorConfig {
         AcceleratorSample.config()
+    }
+    fn capture_drops(&self, request: &CaptureRequest) -> Result<CaptureFile, SetError> {
+        AcceleratorSample.capture_drops(request)
     }
     fn set(&self, key: &str, value: &str) -> Result<Setting, AskError> {
         AcceleratorSample.set(key, value)

@@ -44,11 +44,12 @@ fn the_accelerator_answers_as_its_document_says() {
         ("put", "/v1/ports/{port}", "/v1/ports/dmz", ""),
         ("get", why, "/v1/accelerate/why/lan/10.1.0.1/10.2.0.1", ""),
         ("get", &transport, "/v1/accelerate/why/lan/10.1.0.1/10.2.0.1/tcp/4000/80", ""),
+        ("post", "/v1/capture/drops", "/v1/capture/drops", r#"{"seconds":1}"#),
     ];
     let seen = every_path(&served, &document, &asked);
     // The sample has no neighbours and no groups.
     let of_answers = |name: &str| {
-        let asked = ["TrackedFlowsRequest", "KernelFlowsRequest"];
+        let asked = ["TrackedFlowsRequest", "KernelFlowsRequest", "CaptureRequest"];
         !["ApiError", "MirroredNeighbour", "MemberStatus"].contains(&name) && !asked.contains(&name)
     };
     let unseen = unseen(&document, &seen, of_answers);

@@ -30,6 +30,10 @@ fn without_a_token_loopback_is_read_and_not_changed() {
         assert_eq!(answer.status, 403, "{method}");
         assert_eq!(error(&answer).error, "without a token, nothing is changed by TCP");
     }
+    // Packets are other people's, at either daemon.
+    let accelerator = Served::start(Kind::Accelerator, "open-accelerator", &loopback());
+    assert_eq!(accelerator.ask_tcp("POST", "/v1/capture/drops", &host).status, 403);
+    assert_eq!(accelerator.ask("POST", "/v1/capture/drops", "").status, 200);
     // A client that may open the socket may change settings.
     assert_eq!(served.ask("PUT", "/v1/config/frames.hot_list_len", "512").status, 200);
 }

@@ -90,6 +90,18 @@ pub struct Connection {
     pub has_synproxy: bool,
     /// A helper of another connection expected it. Events do not say so; [`Status::EXPECTED`] does.
     pub has_master: bool,
+    /// Packets and bytes of the original and the reply direction, if the kernel counted them from the connection's beginning
+    /// on (`net.netfilter.nf_conntrack_acct`).
+    pub counted: Option<[Counted; 2]>,
+}
+
+/// What the kernel has counted of a direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes, from the IP header on.
+    pub bytes: u64,
 }
 
 /// What the kernel knows of a TCP connection.
@@ -206,6 +218,8 @@ const CTA_PROTOINFO: u16 = 4;
 const CTA_HELP: u16 = 5;
 const CTA_TIMEOUT: u16 = 7;
 const CTA_MARK: u16 = 8;
+const CTA_COUNTERS_ORIG: u16 = 9;
+const CTA_COUNTERS_REPLY: u16 = 10;
 const CTA_ID: u16 = 12;
 const CTA_TUPLE_MASTER: u16 = 14;
 const CTA_SEQ_ADJ_ORIG: u16 = 15;
@@ -222,6 +236,8 @@ const CTA_IP_V6_DST: u16 = 4;
 const CTA_PROTO_NUM: u16 = 1;
 const CTA_PROTO_SRC_PORT: u16 = 2;
 const CTA_PROTO_DST_PORT: u16 = 3;
+const CTA_COUNTERS_PACKETS: u16 = 1;
+const CTA_COUNTERS_BYTES: u16 = 2;
 const CTA_PROTOINFO_TCP: u16 = 1;
 const CTA_PROTOINFO_TCP_STATE: u16 = 1;
 const CTA_PROTOINFO_TCP_FLAGS_ORIGINAL: u16 = 4;

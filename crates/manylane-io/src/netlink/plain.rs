@@ -81,6 +81,11 @@ pub(super) fn big_u32(payload: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(*payload.first_chunk()?))
 }
 
+/// As [`big_u32`], of 64 bits.
+pub(super) fn big_u64(payload: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(*payload.first_chunk()?))
+}
+
 /// A number in this machine's byte order, at an offset in a structure.
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))

@@ -1,4 +1,4 @@
-//! A capture of `manylane accelerate`: packets that its programs have copied in the kernel.
+//! A capture of `manylane accelerate`: packets that its programs have copied in the kernel, and that its workers have copied.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,9 +6,9 @@ use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant, SystemTime};
 
+use manylane_accelerate::accelerator::reason_of;
 use manylane_client::{AcceleratedCapture, Copied, RemoteError};
 use manylane_frame::vocabulary::{Point, PortId};
-use manylane_net::transit::Verdict;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::source::{Captured, See, Source, Statistics, Wake};
@@ -80,8 +80,7 @@ fn captured<'c>(
     since_1970: Duration,
 ) -> Captured<'c> {
     let point = Point::ALL.get(usize::from(copied.point)).copied().unwrap_or_default();
-    let verdict =
-        (point == Point::Kernel).then(|| Verdict::from_number(copied.verdict.into())).flatten();
+    let (reason, explanation) = reason_of(point, copied.verdict).unzip();
     Captured {
         time_ns: copied.time_ns.saturating_add(since_1970.as_nanos() as u64),
         len: copied.len,
@@ -91,8 +90,8 @@ fn captured<'c>(
         queue: copied.queue,
         worker: copied.cpu as u16,
         point,
-        reason: verdict.map(Verdict::name),
-        explanation: verdict.map(Verdict::meaning),
+        reason,
+        explanation,
     }
 }
 

@@ -10,7 +10,7 @@ use manylane_frame::vocabulary::{Point, PortId};
 use super::local_time::LocalTime;
 use super::options::UsageError;
 use super::source::{Captured, PortName, Request};
-use manylane_router::pcapng::{Interface, Section, Terms};
+use manylane_io::pcapng::{Interface, Section, Terms};
 
 /// Where packets are written.
 #[derive(Clone, Debug, PartialEq, Eq)]

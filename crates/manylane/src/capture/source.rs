@@ -9,7 +9,7 @@ use std::time::Instant;
 use manylane_frame::vocabulary::{Point, PortId};
 
 pub use manylane_api::SNAP_MAX;
-pub use manylane_router::pcapng::Captured;
+pub use manylane_io::pcapng::Captured;
 
 /// A daemon that gives packets.
 pub trait Server {

@@ -1,15 +1,19 @@
 //! `manylane show flows`: which connections, and where they are.
 
 use std::net::IpAddr;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use manylane_api::accelerate::{
-    FLOWS_PAGE_MAX, KernelFlowsRequest, LaneStatus, TrackedFlowsRequest, TransportProtocol,
+    FLOWS_PAGE_MAX, KernelFlows, KernelFlowsRequest, LaneStatus, TrackedFlowsRequest,
+    TransportProtocol,
 };
 use manylane_api::{Client, ClientError};
 
 use super::show::Noun;
 use crate::tables;
+use crate::tables::kernel_flows::Before;
 
 #[derive(Debug, Default, Args)]
 pub(super) struct FlowOptions {
@@ -168,7 +172,16 @@ pub(super) fn table(
             Ok(tables::flows::page(&answer, page, &client.ask(LANE)?))
         }
         Some(Page::Kernel(page)) => {
-            client.post(path, page).map(|answer| tables::kernel_flows::page(&answer, page))
+            let earlier: KernelFlows = client.post(path, page)?;
+            if !earlier.flows.iter().any(|flow| flow.counted.is_some()) {
+                return Ok(tables::kernel_flows::page(&earlier, page, None));
+            }
+            // Rates take two answers.
+            let begun = Instant::now();
+            thread::sleep(RATES_OVER);
+            let answer = client.post(path, page)?;
+            let before = Before { page: &earlier, ago: begun.elapsed() };
+            Ok(tables::kernel_flows::page(&answer, page, Some(&before)))
         }
         None => {
             let answer = client.post(path, &())?;
@@ -182,6 +195,8 @@ pub(super) const SAMPLE: &str = "/flows";
 pub(super) const DIFF: &str = "/flows/diff";
 
 const LANE: &str = "/v1/accelerate/lane";
+/// The time over which rates of the kernel's connections are taken.
+const RATES_OVER: Duration = Duration::from_secs(1);
 /// Connections of a page, if the operator does not say: what fits some screens.
 const LIMIT: usize = 50;
 const PAGES_MAX: usize = 1 << 24;

@@ -188,6 +188,11 @@ fn what_is_accelerated_as_tables() {
                 "lan > wan, udp accepted",
                 "wan > lan, udp kernel: table inet filter, chain forward, handle 4: `iifname \"wan\" log`",
                 "to free them to log first packets only, put `ct state new` in front of `log`",
+                "conntrack none: taken for the first packet of a connection",
+                "forward unknown: table inet filter, chain forward, rule 1, handle 4: ct state",
+                "forward drop: table inet filter, chain forward, policy",
+                "neighbour 10.2.0.1, reachable",
+                "ingress: transmitted by wan",
             ],
         ),
         (

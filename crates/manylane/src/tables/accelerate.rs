@@ -7,7 +7,8 @@ use super::{flows, line, or_dash, parts};
 use crate::terminal::table::{bytes, count, lay_out, signed};
 use manylane_api::accelerate::{
     AcceleratedLedger, AcceleratedPort, AcceleratorConfig, LeaseStatus, MirrorStatus,
-    MirroredNeighbour, PassedStatus, ReasonStatus, RouteCounts, WaitStatus, Why,
+    MirroredNeighbour, PassedStatus, ReasonStatus, RouteCounts, WaitStatus, Why, WhyChain,
+    WhyKernel, WhyStep,
 };
 
 pub(crate) fn ports(ports: &[AcceleratedPort]) -> String {
@@ -352,8 +353,48 @@ pub(crate) fn why(why: &Why) -> String {
     if let Some(flow) = &why.flow {
         text = text + "\n" + &flows::why(flow);
     }
+    if let Some(kernel) = &why.kernel {
+        text = text + "\n" + &lay_out(&["Kernel", ""], kernel_rows(kernel));
+    }
     let gate = |reason: &ReasonStatus| ("gate".to_owned(), (String::new(), reason.clone()));
-    text + &reasons(why.reasons.iter().map(gate))
+    text += &reasons(why.reasons.iter().map(gate));
+    if !why.result.is_empty() {
+        text = text + "\n" + &why.result + "\n";
+    }
+    text
+}
+
+/// What the kernel would do with a packet: what each line is about, and what is said of that.
+fn kernel_rows(kernel: &WhyKernel) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    let mut row = |name: &str, value: String| rows.push(vec![name.to_owned(), value]);
+    row("conntrack", kernel.connection.clone());
+    for chain in &kernel.chains {
+        for step in &chain.steps {
+            row(&chain.hook, rule(chain, step));
+        }
+    }
+    row("route", kernel.route.clone());
+    if let (Some(gateway), Some(neighbour)) = (&kernel.gateway, &kernel.neighbour) {
+        row("neighbour", format!("{gateway}, {neighbour}"));
+    }
+    row("so", format!("{}: {}", kernel.verdict, kernel.explanation));
+    rows
+}
+
+/// A rule as `manylane trace` prints one.
+fn rule(chain: &WhyChain, step: &WhyStep) -> String {
+    let WhyChain { family, table, is_legacy, .. } = chain;
+    let legacy = if *is_legacy { "legacy iptables, " } else { "" };
+    let mut text =
+        format!("{}: {legacy}table {family} {table}, chain {}", step.verdict, step.chain);
+    step.rule.iter().for_each(|rule| text += &format!(", rule {rule}"));
+    step.handle.iter().for_each(|handle| text += &format!(", handle {handle}"));
+    if step.by_policy {
+        text += ", policy";
+    }
+    step.text.iter().for_each(|rule| text += &format!(": {rule}"));
+    text
 }
 
 fn total(parts: &BTreeMap<String, u64>) -> u64 {

@@ -1,15 +1,39 @@
 //! `manylane show flows --kernel`: connections that the kernel forwards, and what keeps each there.
 
-use manylane_api::accelerate::{KernelFlow, KernelFlows, KernelFlowsRequest, LaneCount};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
-use crate::terminal::table::{count, duration, lay_out};
+use manylane_api::accelerate::{
+    KernelCounts, KernelFlow, KernelFlows, KernelFlowsRequest, LaneCount,
+};
 
-/// A page of them.
-pub(crate) fn page(page: &KernelFlows, request: &KernelFlowsRequest) -> String {
+use crate::terminal::table::{bits_per_second, bytes, count, duration, lay_out};
+
+/// The same page, some time before.
+pub(crate) struct Before<'p> {
+    pub page: &'p KernelFlows,
+    pub ago: Duration,
+}
+
+/// A page of them. What was `before` tells the rates.
+pub(crate) fn page(
+    page: &KernelFlows,
+    request: &KernelFlowsRequest,
+    before: Option<&Before<'_>>,
+) -> String {
     let mut text = head(page, request);
     if !page.flows.is_empty() {
         let titles = ["Connection", "NAT", "Way", "Conntrack", "Reason", ">Expires"];
-        text = text + "\n" + &lay_out(&titles, page.flows.iter().map(row));
+        let former: BTreeMap<_, _> = before
+            .iter()
+            .flat_map(|before| &before.page.flows)
+            .map(|flow| (key(flow), flow.counted))
+            .collect();
+        let rows = page.flows.iter().map(|flow| {
+            let was = former.get(&key(flow)).copied().flatten();
+            row(flow, was.zip(before.map(|before| before.ago)))
+        });
+        text = text + "\n" + &lay_out(&titles, rows);
     }
     if !page.reasons.is_empty() {
         text = text + "\nWhat keeps them in the kernel:\n" + &reasons(&page.reasons);
@@ -46,10 +70,33 @@ fn head(page: &KernelFlows, request: &KernelFlowsRequest) -> String {
         text += "Conntrack has more connections than one request reads or explains: a filter (`--address`, `--port`,\n\
                  `--protocol`, `--transport-port`) finds those that are missing here.\n";
     }
+    if !page.counts {
+        text += &format!("{NOT_COUNTED}\n");
+    }
     text
 }
 
-fn row(flow: &KernelFlow) -> Vec<String> {
+/// Why connections have no rates, and what to do about it.
+pub(crate) const NOT_COUNTED: &str = "Conntrack does not count packets, so connections have no rates: `sysctl -w \
+                                      net.netfilter.nf_conntrack_acct=1` counts those of later connections.";
+
+/// What tells connections apart: a former one may have had these ends.
+pub(crate) fn key(flow: &KernelFlow) -> (u32, &str, &str, &str) {
+    (flow.id, &flow.protocol, &flow.source, &flow.destination)
+}
+
+/// Sums of both directions; their rates, if the sums of some time ago are known.
+fn counted(now: KernelCounts, was: Option<(KernelCounts, Duration)>) -> String {
+    let sums = format!("\n{} packets, {}", count(now.packets()), bytes(now.bytes()));
+    let Some((was, ago)) = was.filter(|(_, ago)| !ago.is_zero()) else { return sums };
+    let rate =
+        |of: fn(&KernelCounts) -> u64| of(&now).saturating_sub(of(&was)) as f64 / ago.as_secs_f64();
+    let bits = (8.0 * rate(KernelCounts::bytes)).round() as u64;
+    let packets = count(rate(KernelCounts::packets).round() as u64);
+    format!("{sums}\n{packets} packets/s, {}", bits_per_second(bits))
+}
+
+fn row(flow: &KernelFlow, was: Option<(KernelCounts, Duration)>) -> Vec<String> {
     let translated = match flow.nat.as_str() {
         "none" => String::new(),
         "snat" => format!("snat\n{}", flow.translated_source),
@@ -61,7 +108,7 @@ fn row(flow: &KernelFlow) -> Vec<String> {
         format!("{} {}\n> {}", flow.protocol, flow.source, flow.destination),
         translated,
         format!("{} > {}", port(&flow.ingress), port(&flow.egress)),
-        flow.state.clone(),
+        flow.state.clone() + &flow.counted.map_or_else(String::new, |now| counted(now, was)),
         flow.reason.clone(),
         flow.expires_s.map_or_else(|| "-".into(), duration),
     ]
@@ -92,7 +139,7 @@ mod tests {
     use manylane_api::sample::accelerate::Sample;
 
     fn shown(request: &KernelFlowsRequest) -> String {
-        let text = page(&Sample.kernel_flows(request).expect("it has some"), request);
+        let text = page(&Sample.kernel_flows(request).expect("it has some"), request, None);
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         text.lines().map(|line| words(line) + "\n").collect()
     }
@@ -129,7 +176,27 @@ mod tests {
     #[test]
     fn what_hinders_the_list_is_said() {
         let trouble = Some("the daemon has no table".into());
-        let page = page(&KernelFlows { trouble, ..Default::default() }, &Default::default());
+        let page = page(&KernelFlows { trouble, ..Default::default() }, &Default::default(), None);
         assert_eq!(page, "No connection can be explained: the daemon has no table.\n");
+    }
+
+    /// Of the first connection of the sample, 12 packets and 5,700 bytes in all.
+    #[test]
+    fn two_pages_have_rates_and_without_accounting_the_head_says_what_to_do() {
+        let request = KernelFlowsRequest { limit: 1, ..Default::default() };
+        let now = Sample.kernel_flows(&request).expect("it has some");
+        let mut earlier = now.clone();
+        let counted = earlier.flows[0].counted.as_mut().expect("the sample counts");
+        (counted.original_packets, counted.reply_bytes) = (3, 4_000);
+        let before = Before { page: &earlier, ago: Duration::from_secs(2) };
+        let text = page(&now, &request, Some(&before));
+        for words in ["12 packets, 5.70 kB", "2 packets/s, 4.00 kbit/s"] {
+            assert!(text.contains(words), "{words}\n{text}");
+        }
+        assert!(!text.contains("nf_conntrack_acct"), "{text}");
+        let silent = KernelFlows { counts: false, ..now };
+        assert!(
+            page(&silent, &request, None).contains("sysctl -w net.netfilter.nf_conntrack_acct=1")
+        );
     }
 }

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use manylane_api::accelerate::{
-    KernelFlow, KernelFlows, LaneStatus, TrackedDirection, TrackedFlow, TrackedFlows, TrackedSum,
+    KernelCounts, KernelFlow, KernelFlows, LaneStatus, TrackedDirection, TrackedFlow, TrackedFlows,
+    TrackedSum,
 };
 
 use super::detail::Picked;
 use super::flows::{FlowAt, Flows};
 use super::panes::{Between, Cell, Pane, Row, number, text, whole};
 use super::sample::Accelerator;
-use crate::tables::flows;
+use crate::tables::{flows, kernel_flows};
 use crate::terminal::table::count;
 
 /// Which flows the operator wants to see, and how.
@@ -194,8 +195,17 @@ fn no_sample(trouble: Option<&str>) -> String {
 }
 
 /// Connections that the kernel forwards, and what keeps each there.
-pub fn kernel(now: &Accelerator, choice: &FlowChoice) -> Pane {
+pub fn kernel(
+    between: &Between<'_>,
+    former: Option<&Accelerator>,
+    now: &Accelerator,
+    choice: &FlowChoice,
+) -> Pane {
     let none = Vec::new();
+    let former = former.and_then(|daemon| daemon.kernel.as_ref()?.as_ref().ok());
+    let flows_before = former.iter().flat_map(|page| &page.flows);
+    let before: BTreeMap<_, _> =
+        flows_before.map(|flow| (kernel_flows::key(flow), flow.counted)).collect();
     let (flows, note) = match (&now.kernel, &now.lane) {
         (_, Some(lane)) if lane.capacity == 0 => (&none, "`--flows 0`: no flow table".into()),
         (_, Some(lane)) if !lane.is_needed() => {
@@ -213,16 +223,24 @@ pub fn kernel(now: &Accelerator, choice: &FlowChoice) -> Pane {
         let KernelFlow { source, destination, protocol, reason, explanation, .. } = flow;
         let name = format!("{source} > {destination} {protocol}");
         let port = flow.ingress.as_deref().unwrap_or_default();
+        let was = before.get(&kernel_flows::key(flow)).copied().flatten();
+        let rate = |of: fn(&KernelCounts) -> u64| {
+            let now = flow.counted.as_ref()?;
+            between.rate(was.as_ref().map(of), of(now))
+        };
         let cells = vec![
             text(&name),
             text(if port.is_empty() { "-" } else { port }),
             text(reason),
+            number(rate(KernelCounts::packets)),
+            number(rate(|counted| counted.bytes().saturating_mul(8))),
             text(explanation),
         ];
         Row { cells, picked: Some(picked(name, port, kernel_said(flow))) }
     };
     let rows = flows.iter().filter(is_chosen).map(row).collect();
-    let columns = &["Connection", "Port", "Reason", "What keeps it in the kernel"];
+    let columns =
+        &["Connection", "Port", "Reason", ">Packets/s", ">bit/s", "What keeps it in the kernel"];
     Pane { title: KERNEL, columns, optional: 0, order: 2, rows, note: choice.note(note) }
 }
 
@@ -238,7 +256,8 @@ fn kernel_note(page: &KernelFlows) -> String {
     };
     let least = if page.is_truncated { "at least " } else { "" };
     let colon = if reasons.is_empty() { "" } else { ": " };
-    format!("{first}{least}{} connections{colon}{reasons}", count(page.total))
+    let counts = if page.counts { "" } else { "; no rates: net.netfilter.nf_conntrack_acct is 0" };
+    format!("{first}{least}{} connections{colon}{reasons}{counts}", count(page.total))
 }
 
 fn kernel_said(flow: &KernelFlow) -> Vec<String> {

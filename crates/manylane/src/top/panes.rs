@@ -293,7 +293,7 @@ impl<'s> Between<'s> {
                 Some(tracked) => flow_panes::tracked(self, former, tracked, choice),
                 None => flow_panes::sampled(flows, share, trouble, now.lane.as_ref(), choice),
             },
-            flow_panes::kernel(now, choice),
+            flow_panes::kernel(self, former, now, choice),
         ];
         (head, panes)
     }

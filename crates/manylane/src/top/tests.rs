@@ -246,9 +246,9 @@ fn what_the_kernel_forwards_is_listed_where_the_operator_looks() {
     assert!(shown.contains(note), "{shown}");
     let lines = lines_of(&shown);
     for begin in [
-        "10.1.0.1:4001 > 10.2.0.1:80 tcp lan candidate some more packets",
-        "10.1.0.1:4002 > 10.2.0.1:21 tcp lan helped a helper",
-        "[2001:db8:1::1]:4000 > [2001:db8:2::1]:443 tcp lan rules table inet filter",
+        "10.1.0.1:4001 > 10.2.0.1:80 tcp lan candidate 0 0 some more packets",
+        "10.1.0.1:4002 > 10.2.0.1:21 tcp lan helped 0 0 a helper",
+        "[2001:db8:1::1]:4000 > [2001:db8:2::1]:443 tcp lan rules 0 0 table inet filter",
     ] {
         assert!(lines.iter().any(|line| line.starts_with(begin)), "{begin}\n{shown}");
     }
@@ -288,7 +288,7 @@ fn a_flow_that_is_picked_is_explained() {
     press(&mut view, KeyCode::Down);
     assert!(!screen(&mut view, [100, 30]).contains("rules: table inet filter"));
     press(&mut view, KeyCode::Esc);
-    assert!(screen(&mut view, [100, 20]).contains("What keeps it in the kernel"));
+    assert!(screen(&mut view, [120, 20]).contains("What keeps it in the kernel"));
     press(&mut view, KeyCode::Esc);
     assert!(screen(&mut view, [100, 24]).contains("1 Ports"));
 }

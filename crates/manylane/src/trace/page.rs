@@ -5,11 +5,11 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
+use manylane_accelerate::accelerator::reason_of;
 use manylane_accelerate::firewall::Firewall;
 use manylane_frame::vocabulary::Point;
 use manylane_io::netlink::nftables::expression::Verdict as RuleVerdict;
 use manylane_io::netlink::nftables::trace::{TraceEvent, TraceStep};
-use manylane_net::transit::Verdict;
 
 use super::follow::{Packet, Sees, Sight, Trace, TraceEnd};
 use crate::capture::LocalTime;
@@ -182,12 +182,14 @@ impl Names {
         match sight.point {
             Point::Transmit => What::Transmitted { port, header },
             Point::Kernel => {
-                let verdict = Verdict::from_number(sight.verdict.into());
-                let name = |name: fn(Verdict) -> &'static str| verdict.map_or("?", name).to_owned();
-                let (reason, explanation) = (name(Verdict::name), name(Verdict::meaning));
-                What::LeftToTheKernel { reason, explanation }
+                let known = reason_of(sight.point, sight.verdict);
+                let (reason, explanation) = known.unwrap_or(("?", "?"));
+                What::LeftToTheKernel { reason: reason.into(), explanation: explanation.into() }
             }
-            Point::Drop => What::Dropped { reason: None },
+            Point::Drop => {
+                let known = reason_of(sight.point, sight.verdict);
+                What::Dropped { reason: known.map(|(reason, _)| reason.into()) }
+            }
             _ => What::Received { port, cpu: sight.cpu, length: sight.len, header },
         }
     }
@@ -236,10 +238,8 @@ fn result(packet: &Packet, tier: &str, names: &Names) -> String {
         Some(What::LeftToTheKernel { reason, .. }) => {
             format!("{tier}: left to the kernel, {reason}")
         }
+        Some(What::Dropped { reason: Some(reason) }) => format!("{tier}: dropped, {reason}"),
         Some(_) => format!("{tier}: dropped"),
-        None if tier == "workers" => {
-            "workers: handed to a worker, what it sends is not seen".into()
-        }
         None => format!("{tier}: no end was seen"),
     });
     if packet.end().is_some_and(|end| end.point == Point::Kernel) {

@@ -11,8 +11,9 @@ use manylane_net::filter::{Instruction, Program};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
 
+use super::Open;
 use crate::accelerator::published::Published;
-use crate::programs::{self, Capture, Targets};
+use crate::programs::{self, Targets};
 
 /// What a connection needs of the server.
 pub(super) struct Context {
@@ -24,7 +25,7 @@ pub(super) struct Context {
 pub(super) struct Connection {
     fd: OwnedFd,
     user: u32,
-    capture: Option<Capture>,
+    capture: Option<Open>,
 }
 
 /// Whether a connection stays open.
@@ -65,7 +66,7 @@ impl Connection {
 
     /// Lets the capture see packets of programs that have come.
     pub fn extend(&mut self) -> Next {
-        match self.capture.as_mut().map_or(Ok(()), Capture::extend) {
+        match self.capture.as_mut().map_or(Ok(()), Open::extend) {
             Ok(()) => Next::Stay,
             Err(error) => {
                 self.say(&Answer::Refused(system(&error)));
@@ -115,19 +116,20 @@ impl Connection {
             });
         }
         let wanted = wanted_of(context, wanted)?;
-        let cpus = manylane_io::bpf::maps::cpus().map_err(|error| system(&error))?;
-        let opened = context.targets.open(wanted, ring_bytes(cpus));
+        let opened = Open::begin(&context.targets, &context.published, wanted);
         let Some(capture) = opened.map_err(|error| system(&error))? else {
             return Err(Refusal {
                 kind: Kind::TooMany,
                 error: "as many captures are open as may be; close one".into(),
             });
         };
+        let programs = capture.programs();
         let answer = Answer::Captures {
-            cpus: capture.rings().cpus().collect(),
-            ring_bytes: capture.rings().bytes() as u64,
-            counters: capture.counters().1 as u64,
-            untranslated: capture.untranslated().map(str::to_owned),
+            cpus: programs.rings().cpus().collect(),
+            ring_bytes: programs.rings().bytes() as u64,
+            counters: programs.counters().1 as u64,
+            untranslated: programs.untranslated().map(str::to_owned),
+            workers: capture.of_workers().is_some(),
         };
         self.capture = Some(capture);
         Ok(answer)
@@ -138,8 +140,7 @@ impl Connection {
         let text = serde_json::to_vec(answer).expect("all of an answer is JSON");
         let mut descriptors = Vec::new();
         if let (Answer::Captures { .. }, Some(capture)) = (answer, &self.capture) {
-            descriptors.extend(capture.counters().0.map(AsFd::as_fd));
-            descriptors.extend(capture.rings().descriptors());
+            descriptors.extend(capture.descriptors());
         }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -192,17 +193,11 @@ fn wanted_of(context: &Context, wanted: Wanted) -> Result<programs::Wanted, Refu
     Ok(programs::Wanted { points, port: port.transpose()?, snap, filter: filter.transpose()? })
 }
 
-/// Bytes of a CPU's ring: 64 MiB together, but on machines of very many CPUs.
-fn ring_bytes(cpus: usize) -> usize {
-    let share = (RINGS / cpus.max(1)).max(1);
-    (1usize << share.ilog2()).clamp(RING_MIN, RING_MAX)
-}
-
 fn bad(error: String) -> Refusal {
     Refusal { kind: Kind::BadRequest, error }
 }
 
-fn system(error: &io::Error) -> Refusal {
+pub(super) fn system(error: &io::Error) -> Refusal {
     let advice = match error.kind() {
         io::ErrorKind::PermissionDenied => {
             "as on Debian, where the sysctl kernel.perf_event_paranoid is 3: `sysctl -w kernel.perf_event_paranoid=2`"
@@ -216,9 +211,6 @@ fn system(error: &io::Error) -> Refusal {
 
 /// Captures of a user other than root.
 const USER_MAX: usize = 4;
-const RINGS: usize = 64 << 20;
-const RING_MIN: usize = 256 << 10;
-const RING_MAX: usize = 8 << 20;
 /// What a message may bring (`SCM_MAX_FD`).
 const DESCRIPTORS_MAX: usize = 253;
 

@@ -26,7 +26,7 @@ use crate::accelerator::sflow::SflowState;
 use crate::accelerator::sockets::WorkerContext;
 use crate::accelerator::tiers::Tiers;
 use crate::accelerator::tracked::Tracked;
-use crate::accelerator::worker::{WorkerCounts, WorkerDrops, WorkerOptions};
+use crate::accelerator::worker::{WorkerCaptures, WorkerCounts, WorkerDrops, WorkerOptions};
 use crate::accelerator::{AccelerateError, Options, ledger, refused, tables, worker_options};
 use crate::firewall;
 use crate::gate::{Gate, Poller, programs_of_others};
@@ -99,14 +99,15 @@ impl Thread {
         let by_workers = Arc::new(OnceLock::new());
         let (driver, workers) = (in_driver.clone(), by_workers.clone());
         let counters = ledger::Sources { ingress: fast.counters(), driver, workers };
-        let shared = (transit.clone(), doorbell.clone());
+        let captures = WorkerCaptures::default();
+        let shared = (transit.clone(), doorbell.clone(), captures.clone());
         let sflow = sflow(&options, &mut fast);
         let drops = sflow.as_ref().map(|sflow| sflow.worker_drops());
         let of_workers = (by_workers, drops);
         let worker_context = worker_context(worker_options, domain, shared, of_workers);
         let samples = fast.take_samples().expect("nobody else takes them");
         let sampler = Sampler::new(samples, counters.clone());
-        let published = Published::new(
+        let mut published = Published::new(
             options,
             seed,
             control,
@@ -116,7 +117,7 @@ impl Thread {
             (asked, Tracked::new(lane.as_ref().map(Lane::questions)), view, sflow),
         )
         .map_err(AccelerateError::Netlink)?;
-        let _ = published.targets.set(fast.targets());
+        (published.targets, published.worker_captures) = (Some(fast.targets()), captures);
         Ok(Thread {
             mirror: Mirror::new(writer, mirror::Limits::default()),
             ports,
@@ -168,10 +169,10 @@ fn sflow(options: &Options, fast: &mut IngressProgram) -> Option<Arc<SflowState>
 fn worker_context(
     worker_options: WorkerOptions,
     domain: Domain,
-    (transit, doorbell): (Transit, Arc<EventFd>),
+    (transit, doorbell, captures): (Transit, Arc<EventFd>, WorkerCaptures),
     (counts, drops): (Arc<OnceLock<WorkerCounts>>, Option<Arc<WorkerDrops>>),
 ) -> WorkerContext {
-    WorkerContext { worker_options, domain, transit, doorbell, counts, drops }
+    WorkerContext { worker_options, domain, transit, captures, doorbell, counts, drops }
 }
 
 /// The lane, if connections are forwarded one by one. The lane rings these bells for the reclaim thread and for the

@@ -112,7 +112,7 @@ impl WorkerRow {
         [
             (Verdict::DecisionChanged.name(), self.changed),
             ("worker_full", self.full),
-            ("worker_unsent", self.unsent),
+            (UNSENT_NAME, self.unsent),
             ("worker_lost", self.lost),
         ]
     }
@@ -138,7 +138,7 @@ pub(in super::super) fn meaning(reason: &str) -> &'static str {
         "worker_full" => {
             "its worker's socket had no place: it comes too fast, or the worker waits for a core"
         }
-        "worker_unsent" => {
+        UNSENT_NAME => {
             "the device that it was to leave by took nothing more, or was closed before it did"
         }
         "worker_lost" => {
@@ -148,5 +148,7 @@ pub(in super::super) fn meaning(reason: &str) -> &'static str {
     }
 }
 
+/// A drop's name, which captures show, too.
+pub(super) const UNSENT_NAME: &str = "worker_unsent";
 const PORTS: usize = 256;
 const PLACES: usize = 8;

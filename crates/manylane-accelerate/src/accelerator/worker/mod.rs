@@ -12,6 +12,7 @@
 //! | `sleep.rs`  | when it sleeps, and its word                                                      |
 //! | `counts.rs` | what workers count                                                                |
 //! | `drops.rs`  | packets that workers drop, for the exporter of samples                             |
+//! | `copies.rs` | what workers copy for captures                                                    |
 //!
 //! | thread           | owns                                                      | hears            | says                     |
 //! |------------------|-----------------------------------------------------------|------------------|--------------------------|
@@ -37,6 +38,7 @@
 //!
 //! So nothing is lost by that but what stands behind a full device. What overtakes is bounded by the rings.
 
+mod copies;
 mod counts;
 mod drops;
 mod sleep;
@@ -50,6 +52,8 @@ use std::time::Duration;
 
 use crate::programs::WORKERS_MAX;
 
+pub use copies::reason_of;
+pub(super) use copies::{WorkerCapture, WorkerCaptures};
 pub(super) use counts::{WorkerCounts, WorkerRow, meaning};
 pub(super) use drops::{WorkerDrop, WorkerDrops};
 pub(super) use threads::{How, Report, ThreadContext, WorkerThreads};

@@ -252,6 +252,7 @@ impl SocketManager {
             doorbells.push(Arc::new(doorbell));
         }
         let (cores, limit) = (worker_options.cores.clone(), worker_options.limit);
+        let captures = self.context.captures.clone();
         let mut handles = Vec::new();
         for (number, (heartbeat, rows)) in std::mem::take(&mut self.idle).into_iter().enumerate() {
             let failed = |what: &str, error: &dyn std::fmt::Display| format!("no {what}: {error}");
@@ -263,7 +264,11 @@ impl SocketManager {
                 (heartbeat, ticks, limit),
                 (reader, self.context.transit.clone()),
                 depot.pool(),
-                (rows, self.context.drops.as_ref().map(|drops| drops.add(REPORTS))),
+                (
+                    rows,
+                    self.context.drops.as_ref().map(|drops| drops.add(REPORTS)),
+                    captures.copies(number),
+                ),
                 (tasked, doorbells[number].clone(), doorbells.clone()),
             );
             let core = (!cores.is_empty()).then(|| cores[number % cores.len()]);

@@ -11,6 +11,7 @@ use manylane_io::eventfd::EventFd;
 use manylane_net::transit::Transit;
 use manylane_sync::rcu::Domain;
 
+use super::copies::WorkerCaptures;
 use super::counts::{Rows, WorkerCounts};
 use super::socket_manager::SocketManager;
 use super::{WorkerDrops, WorkerOptions};
@@ -31,6 +32,8 @@ pub(in super::super) struct ThreadContext {
     pub grace: Grace,
     pub domain: Domain,
     pub transit: Transit,
+    /// Captures that want packets of workers.
+    pub captures: WorkerCaptures,
     /// Rung when something was reports.
     pub doorbell: Arc<EventFd>,
     /// Where workers note what they drop, if a collector is to hear of it.

@@ -6,6 +6,7 @@
 //! | heartbeat     | it turns, and may be handed frames: four times as often as it has to say so                        |
 //! | queues   | of each, up to a batch: decided, rewritten, and put on the rings of their egress ports                     |
 //! | egress ports    | the kernel is made to send; what was sent comes back                                               |
+//! | captures | while one is open: packets are copied as they leave, or as they are dropped (`copies.rs`)          |
 //! | sleep    | when nothing came                                                                                  |
 //!
 //! While the gate judges, no packet received by a port may be forwarded ([`Transit::is_open`]): what lies in its
@@ -24,6 +25,7 @@ use manylane_sync::doorbell::Wake;
 use manylane_sync::rcu::Reader;
 
 use super::WorkerDrop;
+use super::copies::{Copies, Reason};
 use super::counts::{Place, Rows};
 use super::drops::DropNotes;
 use crate::accelerator::lease::now;
@@ -71,6 +73,8 @@ pub(super) struct Turn {
     rows: Rows,
     /// With a collector of samples.
     drops: Option<DropNotes>,
+    /// For captures.
+    pub(super) copies: Copies,
     pub(super) doorbell: Arc<EventFd>,
     /// Of all workers.
     doorbells: Vec<Arc<EventFd>>,
@@ -104,7 +108,7 @@ impl Worker {
         (heartbeat, ticks, limit): (Heartbeat, Ticks, Duration),
         (mut reader, transit): (Reader, Transit),
         pool: Pool,
-        (rows, drops): (Rows, Option<DropNotes>),
+        (rows, drops, copies): (Rows, Option<DropNotes>, Copies),
         (tasks, doorbell, doorbells): (Tasks<Task>, Arc<EventFd>, Vec<Arc<EventFd>>),
     ) -> Worker {
         // The thread goes online when it runs.
@@ -119,6 +123,7 @@ impl Worker {
             batch: Batch::new(),
             rows,
             drops,
+            copies,
             doorbell,
             doorbells,
             heartbeat: HeartbeatState { heartbeat, ticks, limit_ns, next_ns: 0 },
@@ -158,6 +163,7 @@ impl Worker {
     /// Receives up to a batch from each queue, and sends. How many came.
     fn forward_batches(&mut self, now_ns: u64, patience: Option<Duration>) -> usize {
         let Worker { reader, turn, .. } = self;
+        turn.copies.begin_turn();
         let mut received = 0;
         for place in 0..turn.ports.len() {
             if patience.is_some_and(|patience| turn.is_held_back(place, now_ns, patience)) {
@@ -168,6 +174,8 @@ impl Worker {
             }
         }
         turn.transmit();
+        // Before the worker sleeps, and before it waits for packets that are held back.
+        turn.copies.end_turn(now_ns, received == 0);
         received
     }
 
@@ -230,7 +238,7 @@ impl Turn {
 
     /// Receives up to a batch from a queue, and puts what is to be forwarded on the rings of its egress ports.
     fn receive(&mut self, reader: &Reader, place: usize, queue: usize, now_ns: u64) -> usize {
-        let Turn { transit, ports, places, pool, region, batch, rows, drops, .. } = self;
+        let Turn { transit, ports, places, pool, region, batch, rows, drops, copies, .. } = self;
         let Parts { port: ingress, index, receivers, .. } = &mut ports[place].parts;
         let (ingress, ifindex) = (*ingress, *index);
         let received = receivers[queue].receive(pool, batch);
@@ -252,6 +260,9 @@ impl Turn {
                         let bytes = region.view().bytes(&frame);
                         drops.note(WorkerDrop::new(ingress, verdict, bytes), now_ns);
                     }
+                    if copies.are_wanted() {
+                        copies.dropped(ingress, Reason::Changed, region.view().bytes(&frame));
+                    }
                     pool.give_back(frame);
                 }
             }
@@ -263,10 +274,14 @@ impl Turn {
 
     /// Puts what is about to leave on the rings.
     fn queue_for_transmit(&mut self, ingress: u16, now_ns: u64) {
-        let Turn { ports, pool, region, rows, drops, .. } = self;
+        let Turn { ports, pool, region, rows, drops, copies, .. } = self;
         for Port { parts, out, unsignalled, .. } in
             ports.iter_mut().filter(|port| !port.out.is_empty())
         {
+            let is_shown = copies.are_wanted();
+            if is_shown {
+                copies.keep(region, out.as_slice());
+            }
             let mut sent = parts.transmitter.transmit(pool, out, |_| {});
             if !out.is_empty() {
                 // The kernel takes some, if the device does; and once more.
@@ -282,6 +297,9 @@ impl Turn {
                     }
                 }
                 pool.give_back_all(out);
+            }
+            if is_shown {
+                copies.left(sent.frames, ingress, parts.port);
             }
             *unsignalled += sent.frames;
             let frames = sent.frames as u64;

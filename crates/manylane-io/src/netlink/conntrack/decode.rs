@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use super::super::plain::{attribute, attributes, big_u32};
+use super::super::plain::{attribute, attributes, big_u32, big_u64};
 use super::*;
 
 /// The connection of a message, whose payload begins with a `struct nfgenmsg`. `None` without both tuples; what else is
@@ -31,6 +31,7 @@ pub(super) fn connection(payload: &[u8]) -> Option<Connection> {
         has_sequence_adjustment: rest.has_sequence_adjustment,
         has_synproxy: rest.has_synproxy,
         has_master: rest.has_master,
+        counted: rest.counted,
     })
 }
 
@@ -47,6 +48,7 @@ struct Rest {
     has_sequence_adjustment: bool,
     has_synproxy: bool,
     has_master: bool,
+    counted: Option<[Counted; 2]>,
 }
 
 impl Rest {
@@ -66,6 +68,8 @@ impl Rest {
                 self.has_synproxy = attributes(payload).any(is_set);
             }
             CTA_TUPLE_MASTER => self.has_master = true,
+            CTA_COUNTERS_ORIG => self.counted.get_or_insert_default()[0] = counted(payload),
+            CTA_COUNTERS_REPLY => self.counted.get_or_insert_default()[1] = counted(payload),
             _ => {}
         }
     }
@@ -102,6 +106,11 @@ fn tuple(bytes: &[u8], zone: &mut u16) -> Option<Tuple> {
     let (source, destination) = (source?, destination?);
     let protocol = protocol?;
     Some(Tuple { source, destination, source_port, destination_port, protocol })
+}
+
+fn counted(bytes: &[u8]) -> Counted {
+    let number = |kind| attribute(bytes, kind).and_then(big_u64).unwrap_or(0);
+    Counted { packets: number(CTA_COUNTERS_PACKETS), bytes: number(CTA_COUNTERS_BYTES) }
 }
 
 fn tcp(bytes: &[u8]) -> Option<Tcp> {

@@ -1,6 +1,7 @@
 //! The kernel's routing state: links, addresses, routes, next-hop objects, rules, neighbours, settings.
 //!
-//! [`Watch`] reports changes, the `dump_` methods of [`Netlink`](super::Netlink) read whole tables, and
+//! [`Watch`] reports changes, the `dump_` methods of [`Netlink`](super::Netlink) read whole tables,
+//! [`route_of`](super::Netlink::route_of) looks one packet's route up, and
 //! [`change_routes`](super::Netlink::change_routes) changes routes in bulk. See rtnetlink(7).
 //!
 //! # What the kernel announces, and what it changes silently
@@ -79,6 +80,7 @@
 mod change;
 mod decode;
 mod dump;
+mod lookup;
 mod resolve;
 mod types;
 mod watch;

@@ -15,17 +15,17 @@ impl Netlink {
     pub fn resolve_neighbour(&mut self, link: u32, address: IpAddr) -> Result<(), NetlinkError> {
         let step = || format!("resolve the neighbour {address} on link {link}");
         let family = if address.is_ipv4() { Family::V4 } else { Family::V6 };
-        let header =
-            Ndmsg { ndm_family: family.number(), ndm_ifindex: link as i32, ..Default::default() };
-        let mut look = Request::new().op_getneigh_do(&header);
-        look.encode().push_dst(address);
-        let is_known = match self.socket.query(&look, |(found, _)| Some(found.ndm_state)) {
-            Ok(state) if state & (libc::NUD_PERMANENT | libc::NUD_NOARP) != 0 => return Ok(()),
-            Ok(_) => true,
-            Err(refusal) if refusal.source.raw_os_error() == Some(libc::ENOENT) => false,
-            Err(refusal) => return Err(NetlinkError::refused(step(), refusal)),
+        let state = self.neighbour_state(link, address)?;
+        if state.is_some_and(|state| state & (libc::NUD_PERMANENT | libc::NUD_NOARP) != 0) {
+            return Ok(());
+        }
+        let is_known = state.is_some();
+        let header = Ndmsg {
+            ndm_family: family.number(),
+            ndm_ifindex: link as i32,
+            ndm_flags: libc::NTF_USE,
+            ..Default::default()
         };
-        let header = Ndmsg { ndm_flags: libc::NTF_USE, ..header };
         let request = Request::new().set_create();
         // An entry that another program added in between stays as it is.
         let request = if is_known { request } else { request.set_excl() };

@@ -1,7 +1,7 @@
 //! The expressions of a rule, decoded from netlink (linux/netfilter/nf_tables.h). What this room does not know keeps
 //! its name, so that a reader can say what a rule has that it cannot judge.
 
-use crate::netlink::plain::{attribute, attributes, big_u32, text};
+use crate::netlink::plain::{attribute, attributes, big_u32, big_u64, text};
 
 /// What a rule, or an element of a verdict map, decides.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -315,10 +315,6 @@ pub(super) fn verdict(bytes: &[u8]) -> Option<Verdict> {
         -5 => Verdict::Return,
         other => Verdict::Other(other),
     })
-}
-
-fn big_u64(payload: &[u8]) -> Option<u64> {
-    Some(u64::from_be_bytes(*payload.first_chunk()?))
 }
 
 /// The name of each expression in a list, for expressions that only their names matter of.

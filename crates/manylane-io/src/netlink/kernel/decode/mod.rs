@@ -88,7 +88,7 @@ impl Family {
     }
 
     /// Bits of an address.
-    fn bits(self) -> u8 {
+    pub(super) fn bits(self) -> u8 {
         match self {
             Family::V4 => 32,
             Family::V6 => 128,

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::fs;
 use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use manylane_frame::vocabulary::{Point, PortId};
@@ -19,8 +20,6 @@ use pcap_file::pcapng::blocks::interface_statistics::{
 use pcap_file::pcapng::blocks::opt_common::CommonOption;
 use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
 use pcap_file::{DataLink, Endianness};
-
-use manylane_api::SNAP_MAX;
 
 /// A packet, as it was when it was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,6 +173,28 @@ impl Section {
     }
 }
 
+/// A file in memory: what was written, until it is taken. Clones share it.
+#[derive(Clone, Default)]
+pub struct Memory(Arc<Mutex<Vec<u8>>>);
+
+impl Memory {
+    /// Takes out what was written since this was last called.
+    pub fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Write for Memory {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// What is written but not yet handed over, and the writer that receives it.
 struct Output {
     buffer: Vec<u8>,
@@ -275,10 +296,12 @@ fn operating_system() -> String {
     format!("Linux {}", release.trim()).trim_end().to_owned()
 }
 
+/// Most bytes of a packet that are kept (`manylane_api::SNAP_MAX`).
+const SNAP_MAX: usize = 262_144;
 /// A call of write(2) has at least this many bytes while packets keep arriving.
 const WRITE: usize = 256 << 10;
 /// A call's bytes, and the packet that reached that number, with its options.
-const BUFFER: usize = WRITE + (SNAP_MAX as usize) + (64 << 10);
+const BUFFER: usize = WRITE + SNAP_MAX + (64 << 10);
 /// An option has at most 65,535 bytes.
 const TEXT_MAX: usize = 30_000;
 
