@@ -5,11 +5,11 @@
 //! nothing to look up.
 
 use manylane_lab::packet::{SENDER, emit_udp, router_mac};
-use manylane_net::filter::{Instruction, Program};
+use manylane_net::filter::{Chosen, Columns, Instruction, Program};
 
 use crate::prelude::*;
 
-/// Measures each filter, one packet after the other, and its floor.
+/// Measures each filter, a batch at once and one packet after the other, and its floor.
 pub fn measure(bench: &mut Bench) -> Result {
     let frames = frames();
     let batches: Vec<Vec<&[u8]>> = frames
@@ -24,6 +24,11 @@ pub fn measure(bench: &mut Bench) -> Result {
         })?;
         each(bench, &format!("filter_{name}_alone_ns"), &batches, |batch| {
             batch.iter().filter(|frame| program.run(frame) != 0).count()
+        })?;
+        let columns = Mutex::new(Columns::default());
+        each(bench, &format!("filter_{name}_ns"), &batches, |batch| {
+            let all = Chosen::first(batch.len());
+            program.run_together(batch, all, &mut lock(&columns)).count()
         })?;
     }
     Ok(())

@@ -33,7 +33,7 @@
 //! | `forward_ns`                          | a frame, of one worker that looks at no sockets                   |
 //! | `<prefix>cost_idle_ns`                | what a frame costs more where it looks at sockets and finds none |
 //! | `<prefix>cost_<n>_<which>_ns`         | with `n` sockets, whose filters let pass `none`, `some` (one of 16), `all`; 128 bytes of each are copied |
-//! | `filter_<name>_alone_ns`              | a filter of tcpdump's by itself, a frame that does not match; `..._floor_ns`: the same question, compiled (`filters`) |
+//! | `filter_<name>_ns`                    | a filter of tcpdump's by itself, for a frame that does not match, a batch at once; `..._alone_ns`: one after the other; `..._floor_ns`: the same question, compiled (`filters`) |
 //! | `<prefix>capture_snap128_mpps`, `..._gbps` | written to a file without loss, of packets of 1514 bytes; `full`: whole ones. One worker, the reader on the other core; the highest of some rates. `source_` copies each into a buffer of a ring |
 //!
 //! What the kernel's cases take is its grace periods, up to 50 ms: they are done for a bounded time, and `runs`
