@@ -1,6 +1,6 @@
 //! Any program that the checker lets pass, and any that libpcap compiles, on any packet: it does not
-//! panic, it answers the same however the packet is divided among frames, and as libpcap's interpreter
-//! answers.
+//! panic, it answers the same however the packet is divided among frames, packets that run together end as each
+//! does alone, and as libpcap's interpreter answers.
 //!
 //! ```sh
 //! cargo fuzz run --sanitizer none filter -- -max_total_time=60
@@ -15,7 +15,7 @@
 use std::sync::Once;
 
 use libfuzzer_sys::fuzz_target;
-use manylane_net::filter::{FilterError, Instruction, Program};
+use manylane_net::filter::{Chosen, Columns, FilterError, Instruction, Program, TOGETHER_MAX};
 
 #[path = "../../crates/manylane-io/src/chain.rs"]
 mod chain;
@@ -52,6 +52,15 @@ fuzz_target!(|input: &[u8]| {
     let len = packet.len() as u32;
     let (first, rest) = packet.split_at(case.border.min(packet.len()));
     assert_eq!(program.run_in_parts(first, len, |offset, to| copy(packet, offset, to)), whole);
+    // The packet and its beginnings, together.
+    let ends = (0..=packet.len()).rev().take(TOGETHER_MAX);
+    let beginnings: Vec<&[u8]> = ends.map(|end| &packet[..end]).collect();
+    let mut columns = Columns::default();
+    let taken = program.run_together(&beginnings, Chosen::first(beginnings.len()), &mut columns);
+    for (place, beginning) in beginnings.iter().enumerate() {
+        let together = if taken.has(place) { columns.kept(place) } else { 0 };
+        assert_eq!(together, program.run(beginning), "{:?}, together", case.expression);
+    }
     match libpcap::interpret(&case.program, packet, len) {
         Ok(theirs) => assert_eq!(Some(whole), theirs, "{:?}", case.expression),
         Err(error) => skipped(&error),

@@ -34,6 +34,9 @@ pub struct Plan {
     /// With `handoff`: between veth devices beside the kernel's forwarding, and TCP; as root
     #[arg(long)]
     veth: bool,
+    /// With `socket`: only this
+    #[arg(long)]
+    part: Option<socket::Part>,
     /// With `all`: a page with a plot for each mechanism
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,

@@ -4,7 +4,7 @@
 //! Without libpcap nothing can be compared: then the test is skipped, and says so.
 
 use manylane_io::libpcap::{self, PcapError};
-use manylane_net::filter::{FilterError, Instruction, Program};
+use manylane_net::filter::{Chosen, Columns, FilterError, Instruction, Program, TOGETHER_MAX};
 
 use generate::Generator;
 
@@ -15,7 +15,7 @@ mod generate;
 fn compiled_expressions_match_what_libpcap_matches() {
     let mut generator = Generator::new();
     let packets: Vec<_> = (0..PACKETS).map(|_| generator.packet()).collect();
-    let (mut matches, mut idle) = (0, Vec::new());
+    let (mut matches, mut idle, mut columns) = (0, Vec::new(), Columns::default());
     for expression in EXPRESSIONS {
         let Some(instructions) = compiled(expression) else { return };
         let program = Program::new(instructions.iter().copied().map(Instruction::from).collect());
@@ -38,6 +38,14 @@ fn compiled_expressions_match_what_libpcap_matches() {
             });
             assert_eq!(parts, expected, "{expression}: {packet:02x?} of {len}, {first} in front");
             found += usize::from(expected > 0);
+        }
+        for packets in packets.chunks(TOGETHER_MAX) {
+            let bytes: Vec<&[u8]> = packets.iter().map(|(packet, _)| &packet[..]).collect();
+            let taken = program.run_together(&bytes, Chosen::first(bytes.len()), &mut columns);
+            for (place, packet) in bytes.iter().enumerate() {
+                let kept = if taken.has(place) { columns.kept(place) } else { 0 };
+                assert_eq!(kept, program.run(packet), "{expression}: {packet:02x?}, together");
+            }
         }
         if !(1..PACKETS).contains(&found) {
             idle.push((expression, found));

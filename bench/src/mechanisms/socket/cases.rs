@@ -23,6 +23,7 @@ impl Took {
         let (begin, delayed) = (Instant::now(), run_delay()?);
         while rebind.len() < count && (begin.elapsed() < most || rebind.is_empty()) {
             for ((protocol, port), bind) in cases.into_iter().zip(&mut bind) {
+                sockets.rest();
                 let start = Instant::now();
                 let mut socket = sockets.open(protocol)?;
                 sockets.bind(&mut socket, port, ALL)?;

@@ -23,6 +23,9 @@ pub trait Sockets {
     /// What its figures' names begin with.
     fn prefix(&self) -> &'static str;
 
+    /// Nothing is done for a while, if so it is measured.
+    fn rest(&self) {}
+
     /// A socket for a protocol: for [`ALL`], of all ports until it is bound; for 0, of none.
     fn open(&mut self, protocol: u16) -> Result<Self::Socket>;
 

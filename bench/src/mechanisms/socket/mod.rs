@@ -5,6 +5,7 @@
 //! |           | manylane's own, `manylane_router::socket`                                                       |
 //! | `remote_` | these from outside, by the daemon's socket, with the ring that a socket has by itself |
 //! | `remote_small_` | as `remote_`, with a ring of two pages for each worker                                   |
+//! | `remote_paused_` | as `remote_`, with 20 ms before each socket in which no process says anything               |
 //! | `kernel_` | AF_PACKET of this kernel, in a network namespace of the bench's own; as root             |
 //! | `before_` | hooks in a list, which workers walk; to bind is to unregister, to wait, to register      |
 //! | `source_` | as `before_`, with the source's fix: where nothing changes, or nothing is there, nothing is done |
@@ -32,6 +33,7 @@
 //! | `forward_ns`                          | a frame, of one worker that looks at no sockets                   |
 //! | `<prefix>cost_idle_ns`                | what a frame costs more where it looks at sockets and finds none |
 //! | `<prefix>cost_<n>_<which>_ns`         | with `n` sockets, whose filters let pass `none`, `some` (one of 16), `all`; 128 bytes of each are copied |
+//! | `filter_<name>_ns`                    | a filter of tcpdump's by itself, for a frame that does not match, a batch at once; `..._alone_ns`: one after the other; `..._floor_ns`: the same question, compiled (`filters`) |
 //! | `<prefix>capture_snap128_mpps`, `..._gbps` | written to a file without loss, of packets of 1514 bytes; `full`: whole ones. One worker, the reader on the other core; the highest of some rates. `source_` copies each into a buffer of a ring |
 //!
 //! What the kernel's cases take is its grace periods, up to 50 ms: they are done for a bounded time, and `runs`
@@ -45,6 +47,7 @@
 mod capture;
 mod cases;
 mod contestant;
+mod filters;
 mod kernel;
 mod load;
 mod own;
@@ -61,6 +64,23 @@ use kernel::Kernel;
 use load::Load;
 use own::Own;
 use remote::Remote;
+
+/// What can be measured by itself.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// How long it takes to open, bind and close
+    Cases,
+    /// How long that takes from outside, alone
+    Remote,
+    /// What that costs a worker that forwards
+    Slowdown,
+    /// Captures without loss
+    Capture,
+    /// What sockets cost for each frame
+    Cost,
+    /// What filters cost for each frame
+    Filters,
+}
 
 /// How much is done in a round.
 struct Extent {
@@ -105,37 +125,49 @@ fn measure(plan: &Plan, extent: &Extent, output: &Output) -> Result {
         let mut warming = Latencies::default();
         let latencies = if is_warm { &mut latencies } else { &mut warming };
         is_warm = true;
-        for (arrival, core, end) in SCENES {
+        let has = |part| plan.part.is_none_or(|only| only == part);
+        let has_remote = has(Part::Cases) || has(Part::Remote);
+        for (arrival, core, end) in SCENES.into_iter().filter(|_| has_remote) {
             affinity::pin(cores[core])?;
             let mut push = |prefix: &str, took: Took| {
                 bench.push(&format!("{prefix}run_delay{end}"), "part", Some(took.run_delay));
                 latencies.push(prefix, end, took);
             };
-            if let Some(kernel) = &mut kernel {
+            if let Some(kernel) = kernel.as_mut().filter(|_| has(Part::Cases)) {
                 before.load.set(arrival); // Any worker serves as the load.
                 push(kernel.prefix(), extent.cases(kernel)?);
                 before.load.set(Arrival::Off);
             }
-            push(before.contestant.prefix(), before.cases(arrival, extent)?);
-            push(source.contestant.prefix(), source.cases(arrival, extent)?);
-            push(own.contestant.prefix(), own.cases(arrival, extent)?);
+            if has(Part::Cases) {
+                push(before.contestant.prefix(), before.cases(arrival, extent)?);
+                push(source.contestant.prefix(), source.cases(arrival, extent)?);
+                push(own.contestant.prefix(), own.cases(arrival, extent)?);
+            }
             let mut remote = Remote::new(cores[0], arrival == Arrival::Always)?;
             push(remote.prefix(), extent.cases(&mut remote)?);
             let mut remote = remote.with_small_rings();
             push(remote.prefix(), extent.cases(&mut remote)?);
+            let mut remote = remote.with_pauses();
+            push(remote.prefix(), extent.cases(&mut remote)?);
             remote.end()?;
         }
-        for (core, end) in [(0, "_shared"), (1, "")] {
+        for (core, end) in [(0, "_shared"), (1, "")].into_iter().filter(|_| has(Part::Slowdown)) {
             affinity::pin(cores[core])?;
             before.slowdown(extent, bench, end)?;
             source.slowdown(extent, bench, end)?;
             own.slowdown(extent, bench, end)?;
         }
-        capture::measure(&ground, bench, &extent.capture, Rebuilt::capturing)?;
-        capture::measure(&ground, bench, &extent.capture, Own::capturing)?;
-        cost(&ground, bench, Rebuilt::before)?;
-        cost(&ground, bench, Rebuilt::source)?;
-        cost(&ground, bench, Own::new)
+        affinity::pin(cores[1])?;
+        if has(Part::Capture) {
+            capture::measure(&ground, bench, &extent.capture, Rebuilt::capturing)?;
+            capture::measure(&ground, bench, &extent.capture, Own::capturing)?;
+        }
+        if has(Part::Cost) {
+            cost(&ground, bench, Rebuilt::before)?;
+            cost(&ground, bench, Rebuilt::source)?;
+            cost(&ground, bench, Own::new)?;
+        }
+        if has(Part::Filters) { filters::measure(bench) } else { Ok(()) }
     };
     interleave(plan, output, round, |_| ())?;
     latencies.print(output);

@@ -18,6 +18,7 @@ use crate::prelude::*;
 pub struct Remote {
     prefix: &'static str,
     ring: RingConfig,
+    rest: Duration,
     daemon: Option<Daemon>,
     path: PathBuf,
 }
@@ -31,13 +32,22 @@ impl Remote {
         let api = std::env::temp_dir().join(format!("manylane-bench-remote-{}", process::id()));
         let path = path_beside(&api);
         daemon.listen(Listener::bind(&api)?)?;
-        Ok(Remote { prefix: "remote_", ring: Options::default().ring, daemon: Some(daemon), path })
+        let (ring, rest, daemon) = (Options::default().ring, Duration::ZERO, Some(daemon));
+        Ok(Remote { prefix: "remote_", ring, rest, daemon, path })
     }
 
     /// With the smallest rings from now on: only the calls remain.
     pub fn with_small_rings(mut self) -> Remote {
         self.prefix = "remote_small_";
         self.ring = RingConfig { block_size: 4096, blocks: 2, ..self.ring };
+        self
+    }
+
+    /// As at first, but with a pause before each socket.
+    pub fn with_pauses(mut self) -> Remote {
+        self.prefix = "remote_paused_";
+        self.ring = Options::default().ring;
+        self.rest = Duration::from_millis(20);
         self
     }
 
@@ -52,6 +62,12 @@ impl Sockets for Remote {
 
     fn prefix(&self) -> &'static str {
         self.prefix
+    }
+
+    fn rest(&self) {
+        if !self.rest.is_zero() {
+            thread::sleep(self.rest);
+        }
     }
 
     fn open(&mut self, protocol: u16) -> Result<RemoteSocket> {

@@ -41,6 +41,12 @@
 //! The bytes in the first frame are a slice, and nearly every load ends there. Only a load that does not reads the
 //! rest, by a closure, which [`Program::run`] does not have: for a packet in one frame the code is compiled without.
 //!
+//! # Many packets
+//!
+//! A worker has a batch of packets, and [`Program::run_together`] takes them through the program an instruction at a
+//! time, where a load, its test and the jump of one packet do not wait for those of another. Both mean
+//! one thing: the tests, and the fuzz target `filter`, hold one against the other.
+//!
 //! Elsewhere: what is done with a packet that matches is `manylane`'s.
 
 use manylane_frame::{Frame, View};
@@ -48,11 +54,13 @@ use manylane_frame::{Frame, View};
 mod check;
 mod op;
 mod run;
+mod together;
 
 #[cfg(all(test, not(manylane_loom)))]
 mod tests;
 
 pub use check::FilterError;
+pub use together::{Chosen, Columns, TOGETHER_MAX};
 
 use op::Op;
 

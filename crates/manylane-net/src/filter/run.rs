@@ -25,20 +25,52 @@ impl<R: Fn(usize, &mut [u8]) -> usize> Bytes<'_, R> {
     }
 }
 
+/// A and X.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Registers {
+    pub a: u32,
+    pub x: u32,
+}
+
 /// Runs a checked program with `CELLS` words of memory: all, or none where it uses none.
-///
+#[inline(never)] // One copy for each kind of packet, not for each caller.
+pub(super) fn run<const CELLS: usize, R>(ops: &[Op], first: &[u8], len: u32, rest: R) -> u32
+where
+    R: Fn(usize, &mut [u8]) -> usize,
+{
+    interpret::<CELLS, R>(ops, 0, Registers::default(), first, len, rest)
+}
+
+/// As [`run`], from an instruction on, for a packet in one frame that has reached it with these registers and clear
+/// memory.
+#[inline(never)]
+pub(super) fn resume<const CELLS: usize>(
+    ops: &[Op],
+    next: usize,
+    registers: Registers,
+    packet: &[u8],
+) -> u32 {
+    let len = packet.len() as u32; // Of a frame at most.
+    interpret::<CELLS, _>(ops, next, registers, packet, len, |_: usize, _: &mut [u8]| 0)
+}
+
 /// A program ends since it goes forward only. An index is outside of it in one case, a condition that leads
 /// to `ret #0` (`op::shorten`), so that the question which safe code has to ask is one that has an answer.
-#[inline(never)] // One copy for each kind of packet, not for each caller.
+#[inline(always)]
 #[expect(clippy::too_many_lines, reason = "an interpreter: an arm for each operation")]
-pub(super) fn run<const CELLS: usize, R>(ops: &[Op], first: &[u8], len: u32, rest: R) -> u32
+fn interpret<const CELLS: usize, R>(
+    ops: &[Op],
+    mut next: usize,
+    Registers { mut a, mut x }: Registers,
+    first: &[u8],
+    len: u32,
+    rest: R,
+) -> u32
 where
     R: Fn(usize, &mut [u8]) -> usize,
 {
     let packet = Bytes { first, rest };
     let mut memory = [0; CELLS];
-    let (mut a, mut x) = (0u32, 0u32);
-    let mut next = 0;
     macro_rules! load {
         ($type:ty, $at:expr) => {
             match packet.at($at) {

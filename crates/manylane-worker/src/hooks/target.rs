@@ -6,7 +6,7 @@ use std::sync::Arc;
 use manylane_frame::vocabulary::{Point, Points, PortId};
 use manylane_io::eventfd::EventFd;
 use manylane_io::packet_ring::{Fanout, Lane, Totals, protocol};
-use manylane_net::filter::Program;
+use manylane_net::filter::{Chosen, Program};
 use manylane_net::wire::ethernet::{Tags, ether_type_behind_tags};
 use manylane_sync::counters::SharedCount;
 use manylane_sync::doorbell::{Doorbell, Wake};
@@ -155,6 +155,21 @@ impl Target {
         self.points.has(point)
             && self.port.as_ref().is_none_or(|wanted| wanted.is(port, bytes))
             && is_of(self.protocol, bytes)
+    }
+}
+
+impl Target {
+    /// Which of packets it wants that begin with these bytes, and were all seen at `point` of `port`. Only where tags
+    /// or ether types decide is each looked at.
+    #[inline]
+    pub fn wants_of(&self, point: Point, port: PortId, packets: &[&[u8]]) -> Chosen {
+        let is_by_tags = self.port.as_ref().is_some_and(|wanted| wanted.tags.is_some());
+        if !is_by_tags && self.protocol == protocol::ALL {
+            let wants_all = self.wants(point, port, &[]);
+            return Chosen::first(if wants_all { packets.len() } else { 0 });
+        }
+        let wanted = packets.iter().enumerate().filter(|(_, bytes)| self.wants(point, port, bytes));
+        Chosen(wanted.fold(0, |wanted, (place, _)| wanted | 1 << place))
     }
 }
 

@@ -5,11 +5,12 @@
 //! last `bind` returned is not shown, whatever a turn began with (`socket`).
 
 use manylane_frame::vocabulary::{Checksum, Created, DropReason, Point, PortId, QueueId, WorkerId};
-use manylane_frame::{BATCH_MAX, Batch, Frame, HEADROOM, Region, View};
-use manylane_io::packet_ring::{Lane, Record, Writer};
+use manylane_frame::{BATCH_MAX, Batch, Frame, HEADROOM, Region};
+use manylane_io::packet_ring::Record;
+use manylane_net::filter::{Columns, TOGETHER_MAX};
 use manylane_net::forward::Former;
 use manylane_net::wire::flow::FlowKey;
-use manylane_sync::hook::{Generation, HookReader};
+use manylane_sync::hook::{Hook, HookReader};
 use manylane_sync::rcu::Guard;
 use manylane_sync::words::Words;
 
@@ -18,6 +19,11 @@ use manylane_frame::vocabulary::Points;
 use manylane_io::packet_ring::Fanout;
 
 use crate::hooks::{InjectorEnd, Member, Target};
+use passing::{Laps, Passed, Passing};
+
+mod passing;
+
+const _: () = assert!(BATCH_MAX <= TOGETHER_MAX);
 
 /// A worker's side of packet sockets.
 pub struct Observers {
@@ -34,78 +40,10 @@ pub struct Observers {
     turn: u32,
     /// By which groups share flows: one key for all workers, and secret.
     key: FlowKey,
+    /// For the filters.
+    columns: Columns,
     /// Of the worker that sends what sockets send.
     pub(super) injected: Option<InjectorEnd>,
-}
-
-/// What a socket may be given.
-#[derive(Clone, Copy)]
-struct Passing<'p> {
-    port: PortId,
-    queue: QueueId,
-    len: u32,
-    /// In the first frame.
-    first: &'p [u8],
-    /// Where it lies in several.
-    chain: Option<(View<'p>, &'p Frame)>,
-}
-
-impl<'p> Passing<'p> {
-    #[inline]
-    fn of(view: View<'p>, frame: &'p Frame, port: PortId) -> Passing<'p> {
-        let meta = view.meta(frame);
-        Passing {
-            port,
-            queue: meta.queue,
-            len: meta.packet_len() as u32, // Of 64 frames at most.
-            first: view.bytes(frame),
-            chain: frame.is_chained().then_some((view, frame)),
-        }
-    }
-
-    /// How many bytes of it a member keeps; 0 for none.
-    #[inline]
-    fn kept(&self, member: &Member) -> u32 {
-        let kept = match self.chain {
-            None => member.filter.run_in_parts(self.first, self.len, |_, _| 0),
-            Some((view, frame)) => member.filter.run_on_frame(view, frame),
-        };
-        kept.min(member.snap).min(self.len)
-    }
-
-    /// Copies it. False without room.
-    #[inline]
-    fn push(&self, writer: &mut Writer<'_>, stamp: Generation, record: &Record, kept: u32) -> bool {
-        let record = Record { len: self.len, port: self.port, queue: self.queue, ..*record };
-        match self.chain {
-            None => writer.push(stamp, &record, [self.first], kept),
-            Some((view, frame)) => writer.push(stamp, &record, view.parts(frame), kept),
-        }
-    }
-}
-
-/// Times what a worker spends on each socket: a look at the clock for each, each time some packets are shown. Without a
-/// socket nothing is shown, and nothing timed.
-struct Laps {
-    clock: Clock,
-    since_ns: u64,
-}
-
-/// Longer than the longest filter takes for a whole batch, and the copies: then the system took the core away, and the
-/// time was not the socket's.
-const LAP_MAX_NS: u64 = 10_000_000;
-
-impl Laps {
-    fn begin(clock: Clock) -> Laps {
-        Laps { clock, since_ns: clock.now_ns() }
-    }
-
-    /// What passed since the last lap was spent on this lane's socket.
-    fn spent_on(&mut self, lane: &Lane) {
-        let now_ns = self.clock.now_ns();
-        lane.add_time((now_ns - self.since_ns).min(LAP_MAX_NS));
-        self.since_ns = now_ns;
-    }
 }
 
 impl Observers {
@@ -119,7 +57,8 @@ impl Observers {
         injected: Option<InjectorEnd>,
     ) -> Observers {
         let points = Points::NONE;
-        Observers { hooks, worker, clock, epoch, points, is_open: false, turn: 0, key, injected }
+        let (is_open, turn, columns) = (false, 0, Columns::default());
+        Observers { hooks, worker, clock, epoch, points, is_open, turn, key, columns, injected }
     }
 
     /// Looks up the observed points; whether they differ from the former ones.
@@ -170,15 +109,8 @@ impl Observers {
         port: PortId,
         frames: &[Frame],
     ) {
-        let view = region.view();
-        let record = self.record(point, None);
         for frames in frames.chunks(BATCH_MAX) {
-            // Looked at once, however many sockets are open.
-            let mut packets = [None; BATCH_MAX];
-            for (packet, frame) in packets.iter_mut().zip(frames) {
-                *packet = Some(Passing::of(view, frame, port));
-            }
-            self.give(guard, &record, packets[..frames.len()].iter().flatten().copied());
+            self.give_all(guard, point, &Passed::of(region.view(), frames, port), port);
         }
     }
 
@@ -207,9 +139,7 @@ impl Observers {
         reason: DropReason,
     ) {
         let view = region.view();
-        let record = self.record(Point::Drop, Some(reason));
-        let passing = Passing::of(view, frame, view.meta(frame).ingress);
-        self.give(guard, &record, [passing].into_iter());
+        self.give(guard, reason, &Passing::of(view, frame, view.meta(frame).ingress));
     }
 
     /// Shows a packet that was dropped and is something else by now: its first bytes.
@@ -223,59 +153,69 @@ impl Observers {
         len: u32,
         reason: DropReason,
     ) {
-        let record = self.record(Point::Drop, Some(reason));
-        let passing = Passing { port, queue, len, first, chain: None };
-        self.give(guard, &record, [passing].into_iter());
+        self.give(guard, reason, &Passing { port, queue, len, first, chain: None });
     }
 
-    /// What all packets of a batch have in common. The stamp is of now: when a batch is shown, not of when the turn
-    /// began.
-    fn record(&self, point: Point, reason: Option<DropReason>) -> Record {
-        let time_ns = self.epoch.load(0) + self.clock.now_ns();
+    /// What all packets of a batch have in common. The stamp is of when a batch is shown, not of when the turn began.
+    fn record(&self, now_ns: u64, point: Point, reason: Option<DropReason>) -> Record {
+        let time_ns = self.epoch.load(0) + now_ns;
         let (port, queue) = (PortId(0), QueueId(0));
         Record { time_ns, len: 0, port, queue, worker: self.worker, point, reason }
     }
 
-    fn give<'p>(
-        &mut self,
-        guard: Guard<'_>,
-        record: &Record,
-        packets: impl Iterator<Item = Passing<'p>> + Clone,
-    ) {
+    /// Gives packets that passed `point` of `port` to the sockets that want them.
+    fn give_all(&mut self, guard: Guard<'_>, point: Point, passed: &Passed<'_>, port: PortId) {
         let worker = usize::from(self.worker.0);
         let mut laps = Laps::begin(self.clock);
-        for hook in self.hooks.enter(guard).iter() {
-            let target = &hook.wanted;
-            let wanted = packets
-                .clone()
-                .filter(|packet| target.wants(record.point, packet.port, packet.first));
+        let record = self.record(laps.since_ns, point, None);
+        for Hook { generation, wanted: target } in self.hooks.enter(guard).iter() {
+            let wanted = target.wants_of(point, port, passed.first());
             match (target.fanout, &*target.members) {
                 (None, [member]) => {
-                    let mut writer = None;
-                    for packet in wanted {
-                        let kept = packet.kept(member);
-                        if kept == 0 {
-                            continue;
-                        }
-                        // No other thread has a worker's lane; the lane counts a violation.
-                        let Some(writer) = (match &mut writer {
-                            Some(writer) => Some(writer),
-                            none => member.lanes.of[worker].writer().map(|new| none.insert(new)),
-                        }) else {
-                            break;
-                        };
-                        packet.push(writer, hook.generation, record, kept);
-                        self.is_open = true;
-                    }
-                    laps.spent_on(&member.lanes.of[worker]);
+                    let lane = &*member.lanes.of[worker];
+                    let columns = &mut self.columns;
+                    self.is_open |=
+                        passed.give(wanted, (member, lane), *generation, &record, columns);
+                    laps.spent_on(lane);
                 }
                 (Some(mode), members) => {
-                    for packet in wanted {
-                        let turn = &mut self.turn;
+                    for place in wanted {
+                        let (packet, turn) = (passed.packet(place), &mut self.turn);
                         self.is_open |=
-                            share(mode, members, &packet, record, self.key, turn, &mut laps);
+                            share(mode, members, &packet, &record, self.key, turn, &mut laps);
                     }
                 }
+                (None, _) => unreachable!("only a group has several members, or none"),
+            }
+        }
+    }
+
+    /// Gives a packet that was dropped to the sockets that want it.
+    fn give(&mut self, guard: Guard<'_>, reason: DropReason, packet: &Passing<'_>) {
+        let worker = usize::from(self.worker.0);
+        let mut laps = Laps::begin(self.clock);
+        let record = self.record(laps.since_ns, Point::Drop, Some(reason));
+        for Hook { generation, wanted: target } in self.hooks.enter(guard).iter() {
+            let is_wanted = target.wants(Point::Drop, packet.port, packet.first);
+            match (target.fanout, &*target.members) {
+                (None, [member]) => {
+                    let lane = &*member.lanes.of[worker];
+                    let kept = if is_wanted { packet.kept(member) } else { 0 };
+                    // No other thread has a worker's lane; the lane counts a violation.
+                    if kept > 0
+                        && let Some(mut writer) = lane.writer()
+                    {
+                        packet.push(&mut writer, *generation, &record, kept);
+                        self.is_open = true;
+                    }
+                    laps.spent_on(lane);
+                }
+                (Some(mode), members) if is_wanted => {
+                    let turn = &mut self.turn;
+                    self.is_open |=
+                        share(mode, members, packet, &record, self.key, turn, &mut laps);
+                }
+                (Some(_), _) => {}
                 (None, _) => unreachable!("only a group has several members, or none"),
             }
         }

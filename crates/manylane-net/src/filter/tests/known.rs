@@ -1,11 +1,11 @@
 //! Filters as tcpdump prints them, and which packets match.
 
-use super::super::{Instruction, Program};
+use super::super::{Chosen, Columns, Instruction, Program};
 
 #[test]
 fn compiled_filters_match_what_they_say() {
     let packets = packets();
-    let mut filters = 0;
+    let (mut filters, mut columns) = (0, Columns::default());
     for text in KNOWN.split("\nfilter: ").skip(1) {
         let (filter, rest) = text.split_once("\nmatch:").expect("what matches");
         let (names, program) = rest.split_once('\n').expect("a program");
@@ -15,6 +15,11 @@ fn compiled_filters_match_what_they_say() {
         let found: Vec<&str> =
             packets.iter().filter(|(_, packet)| matches(packet)).map(|&(name, _)| name).collect();
         assert_eq!(found, expected, "{filter}");
+        let bytes: Vec<&[u8]> = packets.iter().map(|(_, packet)| &packet[..]).collect();
+        let chosen = Chosen::first(bytes.len());
+        let together = program.run_together(&bytes, chosen, &mut columns);
+        let found: Vec<&str> = together.map(|place| packets[place].0).collect();
+        assert_eq!(found, expected, "{filter}, together");
         // As above, with a border anywhere.
         for (name, packet) in &packets {
             for first in 0..packet.len() {

@@ -7,6 +7,7 @@ use super::op::Op;
 use super::{FilterError, INSTRUCTIONS_MAX, Instruction, Program};
 
 mod known;
+mod together;
 
 const PACKET: [u8; 8] = [0x01, 0x02, 0x03, 0x84, 0xf5, 0x06, 0x07, 0x08];
 
