@@ -20,3 +20,4 @@ mod short;
 mod stream;
 mod talk;
 mod transfers;
+mod uplinks;

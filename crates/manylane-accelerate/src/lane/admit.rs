@@ -38,12 +38,13 @@ impl LaneThread {
     pub(super) fn admit(&mut self, candidates: Vec<Candidate>) {
         self.counts.candidates += candidates.len() as u64;
         let mut seen = BTreeSet::new();
-        let is_new = |candidate: &Candidate| {
-            self.flows.find(candidate.tuple).is_none()
-                && self.terms.needs(candidate.tuple.is_ipv6())
-                && seen.insert(candidate.tuple)
+        let is_needed = |candidate: &Candidate| {
+            self.terms.needs(candidate.tuple.is_ipv6()) && seen.insert(candidate.tuple)
         };
-        let candidates: Vec<_> = candidates.into_iter().filter(is_new).collect();
+        let candidates = candidates.into_iter().filter(is_needed);
+        let (known, candidates): (Vec<_>, Vec<_>) =
+            candidates.partition(|candidate| self.flows.find(candidate.tuple).is_some());
+        self.move_all(known);
         if candidates.is_empty() {
             return;
         }
@@ -52,7 +53,7 @@ impl LaneThread {
             Err(error) => return self.lose_conntrack(&error),
         };
         self.reader.online();
-        let mut entered = Vec::new();
+        let (mut entered, mut late) = (Vec::new(), Vec::new());
         for (candidate, found) in candidates.into_iter().zip(found) {
             let done = match found {
                 Some((connection, is_announced)) => {
@@ -62,12 +63,35 @@ impl LaneThread {
             };
             match done {
                 Ok(Some(one)) => entered.push(one),
-                Ok(None) => {}
+                Ok(None) => late.push(candidate),
                 Err(why) => self.counts.refuse(why),
             }
         }
         self.reader.offline();
         self.approve_entered(&entered);
+        // Of connections that were entered for their other direction.
+        self.move_all(late);
+    }
+
+    /// Approves directions that have an entry for the ports by which their packets arrive.
+    fn move_all(&mut self, known: Vec<Candidate>) {
+        self.reader.online();
+        for candidate in known {
+            if self.is_elsewhere(&candidate)
+                && let Err(why) = self.move_one(candidate)
+            {
+                self.counts.refuse(why);
+            }
+        }
+        self.reader.offline();
+    }
+
+    /// Whether a direction has an entry that is for another port than the one that received its packets.
+    fn is_elsewhere(&self, candidate: &Candidate) -> bool {
+        self.flows.find(candidate.tuple).is_some_and(|(number, direction)| {
+            let (_, [ingress, _]) = self.flows.approved(number, direction);
+            ingress != candidate.ingress
+        })
     }
 
     /// Looks candidates up in conntrack.
@@ -119,7 +143,7 @@ impl LaneThread {
         if said[seen as usize] == Opinion::No {
             return Err(Refusal::Rules);
         }
-        // Answers are thought to arrive where the packets leave. If they do not, the kernel has them.
+        // Answers are thought to arrive where the packets leave. If they do not, they are candidates of their own: `move_one`.
         let mut approvals = [(ports, true); 2];
         let other = Direction::BOTH[1 - seen as usize];
         approvals[other as usize] = match self.egress(&facts, other, egress) {
@@ -133,7 +157,8 @@ impl LaneThread {
         Ok(Considered { approvals, is_marked: said.contains(&Opinion::WithMark) })
     }
 
-    /// Enters a connection that may be forwarded, not approved yet. `None` if it has to be looked up once more.
+    /// Enters a connection that may be forwarded, not approved yet. `None` if it has to be looked up once more, or has been
+    /// entered for its other direction.
     fn enter(
         &mut self,
         candidate: Candidate,

@@ -121,6 +121,7 @@ impl LaneThread {
             relaxed: counts.relaxed,
             resyncs: counts.resyncs,
             reviews: counts.reviews,
+            moved: counts.moved,
             is_reviewing: self.review.is_some(),
             trouble: self.trouble.clone(),
         }

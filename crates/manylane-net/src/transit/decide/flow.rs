@@ -7,7 +7,7 @@ use manylane_sync::rcu::Guard;
 use super::{Port, Transit, check};
 use crate::transit::Verdict;
 use crate::transit::flows::{Key, Tuple, entry};
-use crate::transit::layout::control;
+use crate::transit::layout::{control, flags};
 use crate::wire::ip::{Fragment, View};
 use crate::wire::{ipv4, ipv6, protocol, tcp, udp};
 
@@ -74,6 +74,37 @@ impl Transit {
         };
         let neighbour = self.neighbour(guard, &packet, next_hop)?;
         Ok(self.record(neighbour)?.egress_port)
+    }
+
+    /// Checks the way back of a packet with these ends that this port receives, as far as the port does so: ends as for
+    /// [`egress_of`](Transit::egress_of).
+    pub fn check_way_back(
+        &self,
+        guard: Guard<'_>,
+        ingress: u16,
+        ends: Tuple,
+    ) -> Result<(), Verdict> {
+        let (bytes, ingress) = (headers(ends), self.port(ingress));
+        if ends.is_ipv6() {
+            self.check_rules_of_way_back(ingress, true)?;
+            let view = ipv6::View::checked(&bytes).ok_or(Verdict::Malformed)?;
+            return self.check_source6(guard, ingress, view);
+        }
+        self.check_rules_of_way_back(ingress, false)?;
+        let view = ipv4::View::checked(&bytes).ok_or(Verdict::Malformed)?;
+        let next_hop = self.route_ipv4(guard, ingress, view)?;
+        let adjacency = self.record(self.neighbour(guard, &View::V4(view), next_hop)?)?;
+        self.check_source(guard, ingress, &adjacency, view)
+    }
+
+    /// A rule of the firewall that looks at the way back evaluates rules of the policy in a way of its own.
+    pub(super) fn check_rules_of_way_back(
+        &self,
+        ingress: Port,
+        is_ipv6: bool,
+    ) -> Result<(), Verdict> {
+        let strict = if is_ipv6 { flags::RP_STRICT_V6 } else { flags::RP_STRICT };
+        check(!ingress.has(strict) || self.list(is_ipv6) == 0, Verdict::KernelRoute)
     }
 }
 
