@@ -15,6 +15,7 @@ mod forwards;
 mod frames;
 mod ftp;
 mod lifetime;
+mod older;
 mod restarts;
 mod short;
 mod stream;

@@ -9,7 +9,7 @@ use manylane_net::wire::protocol;
 
 use super::LaneThread;
 use super::approve::{Facts, Opinion};
-use super::connection::{asked, check, own_timeout, tuples};
+use super::connection::{check, nothing, own_timeout, tuples};
 use super::record::Record;
 use super::refusal::{Refusal, Removal};
 use crate::programs::Candidate;
@@ -97,13 +97,8 @@ impl LaneThread {
     /// Looks candidates up in conntrack.
     fn ask(&mut self, candidates: &[Candidate]) -> Result<Vec<Found>, NetlinkError> {
         let Some(kernel) = &mut self.conntrack else { return Ok(Vec::new()) };
-        // A change of nothing: its answer says whether the end is announced, too.
-        let nothing = |candidate: &Candidate| Change {
-            tuple: asked(candidate.tuple),
-            liberal: false,
-            timeout: None,
-        };
-        let changes: Vec<_> = candidates.iter().map(nothing).collect();
+        // Its answer says whether the end is announced, too.
+        let changes: Vec<_> = candidates.iter().map(|one| nothing(one.tuple)).collect();
         let answers = kernel.requests.change_with_echo(&changes)?;
         let is_silent = |answer: &Result<Changed, _>| matches!(answer, Ok(Changed::Silent));
         let silent = changes.iter().zip(&answers).filter(|(_, answer)| is_silent(answer));
@@ -132,7 +127,7 @@ impl LaneThread {
             // In a zone of one direction, or another connection by now.
             _ => return Err(Refusal::Unknown),
         };
-        if !is_announced && self.records.silent.len() >= SILENT_MAX {
+        if !is_announced && self.records.silent.len() >= self.silent_max() {
             return Err(Refusal::Unannounced);
         }
         let facts = Facts { tuples, status: connection.status.0, mark: Some(connection.mark) };
@@ -220,7 +215,7 @@ impl LaneThread {
         };
         self.records.set(number, record);
         if !is_announced {
-            self.records.silent.insert(number.0);
+            self.records.silent.insert(number);
         }
     }
 
@@ -271,6 +266,3 @@ impl LaneThread {
         Ok(still)
     }
 }
-
-/// Connections whose end the kernel does not announce that are looked up all the time: 4 us each, ten times a second.
-pub(super) const SILENT_MAX: usize = 2048;
