@@ -13,7 +13,7 @@ use std::sync::PoisonError;
 use crate::prelude::*;
 
 /// How long a question may take, in seconds, and how much of that it needs after its last round.
-const BOUNDS: [(&str, u64, u64); 27] = [
+const BOUNDS: [(&str, u64, u64); 28] = [
     ("forward", 100, 32),
     ("forward_dpdk", 90, 0),
     ("fib", 65, 0),
@@ -27,6 +27,7 @@ const BOUNDS: [(&str, u64, u64); 27] = [
     ("veth/churn", 80, 10),
     ("veth/stateful", 230, 2),
     ("veth/stateful_full", 240, 2),
+    ("veth/admission", 160, 2),
     ("veth/stateful_end", 40, 2),
     ("veth/stateful_tcp", 80, 2),
     ("veth/observed_sflow", 90, 2),

@@ -21,6 +21,7 @@
 //! |-----------------|--------------------------------------------------|-----------------------------------------------|
 //! | `stateful`      | `flows_driver_over_kernel`, `flow_cost_ns`, ...  | settled connections, a firewall or masquerade |
 //! | `stateful_full` | those with `_full`                               | those rows by the Internet's table            |
+//! | `admission`     | `admitted_per_cpu_s`, `admitted_per_s`, ...      | the lane takes 65,536 settled connections in  |
 //! | `stateful_end`  | `flow_end_ms`, `flow_end_count`                  | a connection is deleted while it is forwarded |
 //! | `stateful_tcp`  | those of `tcp` with `tcp_nat`                    | `tcp` through masquerade, at tcx              |
 //!
@@ -72,7 +73,7 @@ pub struct Plan {
     #[command(flatten)]
     table: Table,
     /// Only groups whose names begin so: rate, full, tcp, latency, idle, gap, mirror, churn, stateful, stateful_full,
-    /// stateful_end, stateful_tcp, observed_sflow, observed_ipfix, observed_capture
+    /// admission, stateful_end, stateful_tcp, observed_sflow, observed_ipfix, observed_capture
     #[arg(long, value_name = "WORD", default_value = "")]
     only: String,
     /// The child that accelerates: its API's socket
@@ -84,7 +85,7 @@ pub struct Plan {
 }
 
 /// The groups, and under which name the bound of each is known: groups of one name share networks.
-const GROUPS: [(&str, &str); 15] = [
+const GROUPS: [(&str, &str); 16] = [
     ("rate", "veth/rate"),
     ("tcp", "veth/few"),
     ("latency", "veth/few"),
@@ -95,6 +96,7 @@ const GROUPS: [(&str, &str); 15] = [
     ("churn", "veth/churn"),
     ("stateful", "veth/stateful"),
     ("stateful_full", "veth/stateful_full"),
+    ("admission", "veth/admission"),
     ("stateful_end", "veth/stateful_end"),
     ("stateful_tcp", "veth/stateful_tcp"),
     ("observed_sflow", "veth/observed_sflow"),
@@ -177,6 +179,7 @@ fn measure(plan: &Plan, output: &Output, cores: [usize; 2]) -> Result {
             "veth/few" => with_few_routes(plan, cores, &mut rounds),
             "veth/gap" => end::measure(plan, &mut rounds),
             "veth/stateful" => stateful::measure(plan, &[], "", cores, &mut rounds),
+            "veth/admission" => stateful::admission(plan, cores, &mut rounds),
             "veth/stateful_end" => stateful::end(plan, &mut rounds),
             "veth/stateful_tcp" => tcp_masqueraded(plan, cores, &mut rounds),
             "veth/observed_sflow" => observed::samples(plan, cores, &mut rounds),

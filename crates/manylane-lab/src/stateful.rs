@@ -214,6 +214,13 @@ impl Datagrams {
         }
     }
 
+    /// Sends a datagram of each connection, from the host behind the router's first port.
+    pub fn send(&self, client: &Host, (router, port): (&Host, &str)) -> Result<(), StatefulError> {
+        let sender = Sender::at(client, (router, port))?;
+        let mut destinations = self.destinations.iter();
+        destinations.try_for_each(|&destination| sender.send([self.source, destination]))
+    }
+
     /// Those of the connections that the router's kernel has. `filter` is as in [`connections`].
     pub fn connections(
         &self,

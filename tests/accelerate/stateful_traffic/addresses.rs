@@ -65,7 +65,8 @@ fn an_address_that_goes_takes_its_connections_with_it() {
     }
 }
 
-const TWO_UPLINKS: &str = "
+/// The server has an interface behind each of two uplinks.
+pub(super) const TWO_UPLINKS: &str = "
     host client via 10.1.0.254 2001:db8:1::fe
     host server
     router r1

@@ -56,6 +56,11 @@ impl Stream {
         self.lock().sent
     }
 
+    /// One more than the highest number that was echoed.
+    pub fn echoed(&self) -> u64 {
+        self.lock().echoed
+    }
+
     /// Waits until one is echoed that is sent from now on. Its number, or that of a later one.
     pub fn returns(&self, what: &str) -> u64 {
         let mark = self.mark();

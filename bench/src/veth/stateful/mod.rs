@@ -27,6 +27,7 @@
 //! Not measured here: the memory of a flow; TCP, which is the group `stateful_tcp`; and opening connections, which the
 //! kernel does in any case.
 
+mod admission;
 mod end;
 mod floor;
 
@@ -46,6 +47,7 @@ use crate::network::{Network, PORTS, needs};
 use crate::prelude::*;
 use crate::progress;
 
+pub use admission::measure as admission;
 pub use end::measure as end;
 
 /// How many flows, and what figures' names have for it.
@@ -65,11 +67,7 @@ pub fn measure(
 ) -> Result {
     needs(&["nft", "conntrack"])?;
     let mut bed = Bed::new(routes, cores[0])?;
-    let families = [
-        ("", CLIENT_V4, if routes.is_empty() { Flows::near() } else { Flows::ipv4() }),
-        ("_v6", CLIENT_V6, Flows::among(ipv6(routes))),
-    ];
-    for (family, source, all) in &families {
+    for (family, source, all) in &families(routes) {
         for rules in [Rules::Firewall, Rules::Masquerade] {
             for (count, name) in COUNTS {
                 let flows = some(all, count);
@@ -81,6 +79,12 @@ pub fn measure(
         }
     }
     bed.close()
+}
+
+/// Of each family: how names of figures end, the client's address, and all flows by this table.
+fn families(routes: &[(IpAddr, u8)]) -> [(&'static str, IpAddr, Flows); 2] {
+    let ipv4 = if routes.is_empty() { Flows::near() } else { Flows::ipv4() };
+    [("", CLIENT_V4, ipv4), ("_v6", CLIENT_V6, Flows::among(ipv6(routes)))]
 }
 
 /// As many of these flows, or one.

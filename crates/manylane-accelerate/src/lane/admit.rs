@@ -9,7 +9,7 @@ use manylane_net::wire::protocol;
 
 use super::LaneThread;
 use super::approve::{Facts, Opinion};
-use super::connection::{asked, check, own_timeout, tuples};
+use super::connection::{check, nothing, own_timeout, tuples};
 use super::record::Record;
 use super::refusal::{Refusal, Removal};
 use crate::programs::Candidate;
@@ -38,12 +38,13 @@ impl LaneThread {
     pub(super) fn admit(&mut self, candidates: Vec<Candidate>) {
         self.counts.candidates += candidates.len() as u64;
         let mut seen = BTreeSet::new();
-        let is_new = |candidate: &Candidate| {
-            self.flows.find(candidate.tuple).is_none()
-                && self.terms.needs(candidate.tuple.is_ipv6())
-                && seen.insert(candidate.tuple)
+        let is_needed = |candidate: &Candidate| {
+            self.terms.needs(candidate.tuple.is_ipv6()) && seen.insert(candidate.tuple)
         };
-        let candidates: Vec<_> = candidates.into_iter().filter(is_new).collect();
+        let candidates = candidates.into_iter().filter(is_needed);
+        let (known, candidates): (Vec<_>, Vec<_>) =
+            candidates.partition(|candidate| self.flows.find(candidate.tuple).is_some());
+        self.move_all(known);
         if candidates.is_empty() {
             return;
         }
@@ -52,7 +53,7 @@ impl LaneThread {
             Err(error) => return self.lose_conntrack(&error),
         };
         self.reader.online();
-        let mut entered = Vec::new();
+        let (mut entered, mut late) = (Vec::new(), Vec::new());
         for (candidate, found) in candidates.into_iter().zip(found) {
             let done = match found {
                 Some((connection, is_announced)) => {
@@ -62,24 +63,42 @@ impl LaneThread {
             };
             match done {
                 Ok(Some(one)) => entered.push(one),
-                Ok(None) => {}
+                Ok(None) => late.push(candidate),
                 Err(why) => self.counts.refuse(why),
             }
         }
         self.reader.offline();
         self.approve_entered(&entered);
+        // Of connections that were entered for their other direction.
+        self.move_all(late);
+    }
+
+    /// Approves directions that have an entry for the ports by which their packets arrive.
+    fn move_all(&mut self, known: Vec<Candidate>) {
+        self.reader.online();
+        for candidate in known {
+            if self.is_elsewhere(&candidate)
+                && let Err(why) = self.move_one(candidate)
+            {
+                self.counts.refuse(why);
+            }
+        }
+        self.reader.offline();
+    }
+
+    /// Whether a direction has an entry that is for another port than the one that received its packets.
+    fn is_elsewhere(&self, candidate: &Candidate) -> bool {
+        self.flows.find(candidate.tuple).is_some_and(|(number, direction)| {
+            let (_, [ingress, _]) = self.flows.approved(number, direction);
+            ingress != candidate.ingress
+        })
     }
 
     /// Looks candidates up in conntrack.
     fn ask(&mut self, candidates: &[Candidate]) -> Result<Vec<Found>, NetlinkError> {
         let Some(kernel) = &mut self.conntrack else { return Ok(Vec::new()) };
-        // A change of nothing: its answer says whether the end is announced, too.
-        let nothing = |candidate: &Candidate| Change {
-            tuple: asked(candidate.tuple),
-            liberal: false,
-            timeout: None,
-        };
-        let changes: Vec<_> = candidates.iter().map(nothing).collect();
+        // Its answer says whether the end is announced, too.
+        let changes: Vec<_> = candidates.iter().map(|one| nothing(one.tuple)).collect();
         let answers = kernel.requests.change_with_echo(&changes)?;
         let is_silent = |answer: &Result<Changed, _>| matches!(answer, Ok(Changed::Silent));
         let silent = changes.iter().zip(&answers).filter(|(_, answer)| is_silent(answer));
@@ -108,7 +127,7 @@ impl LaneThread {
             // In a zone of one direction, or another connection by now.
             _ => return Err(Refusal::Unknown),
         };
-        if !is_announced && self.records.silent.len() >= SILENT_MAX {
+        if !is_announced && self.records.silent.len() >= self.silent_max() {
             return Err(Refusal::Unannounced);
         }
         let facts = Facts { tuples, status: connection.status.0, mark: Some(connection.mark) };
@@ -119,7 +138,7 @@ impl LaneThread {
         if said[seen as usize] == Opinion::No {
             return Err(Refusal::Rules);
         }
-        // Answers are thought to arrive where the packets leave. If they do not, the kernel has them.
+        // Answers are thought to arrive where the packets leave. If they do not, they are candidates of their own: `move_one`.
         let mut approvals = [(ports, true); 2];
         let other = Direction::BOTH[1 - seen as usize];
         approvals[other as usize] = match self.egress(&facts, other, egress) {
@@ -133,7 +152,8 @@ impl LaneThread {
         Ok(Considered { approvals, is_marked: said.contains(&Opinion::WithMark) })
     }
 
-    /// Enters a connection that may be forwarded, not approved yet. `None` if it has to be looked up once more.
+    /// Enters a connection that may be forwarded, not approved yet. `None` if it has to be looked up once more, or has been
+    /// entered for its other direction.
     fn enter(
         &mut self,
         candidate: Candidate,
@@ -148,9 +168,14 @@ impl LaneThread {
             self.again.push(candidate);
             return Ok(None);
         }
-        self.remove_former(&tuples, connection.id);
         let flow = NewFlow { original: tuples[0], reply: tuples[1] };
-        let number = match self.flows.insert(flow) {
+        let inserted = match self.flows.insert(flow) {
+            Err(FlowsFull::Taken) if self.remove_former(&tuples, connection.id) => {
+                self.flows.insert(flow)
+            }
+            inserted => inserted,
+        };
+        let number = match inserted {
             Ok(number) => number,
             // The other direction was a candidate, too.
             Err(FlowsFull::Taken) if self.flows.find(candidate.tuple).is_some() => return Ok(None),
@@ -171,15 +196,18 @@ impl LaneThread {
         Ok(Some(Entered { number, change, approvals }))
     }
 
-    /// Takes out what other connections had these tuples before, and have ended without a word.
-    fn remove_former(&mut self, tuples: &[Tuple; 2], id: u32) {
+    /// Takes out what other connections had these tuples before, and have ended without a word. Says whether any had.
+    fn remove_former(&mut self, tuples: &[Tuple; 2], id: u32) -> bool {
+        let mut any = false;
         for &tuple in tuples {
             if let Some((number, _)) = self.flows.find(tuple)
                 && self.records.get(number).is_some_and(|record| record.id != id)
             {
                 self.remove(number, Removal::Ended);
+                any = true;
             }
         }
+        any
     }
 
     fn remember(&mut self, number: FlowNumber, connection: &Connection, is_announced: bool) {
@@ -195,7 +223,7 @@ impl LaneThread {
         };
         self.records.set(number, record);
         if !is_announced {
-            self.records.silent.insert(number.0);
+            self.records.silent.insert(number);
         }
     }
 
@@ -246,6 +274,3 @@ impl LaneThread {
         Ok(still)
     }
 }
-
-/// Connections whose end the kernel does not announce that are looked up all the time: 4 us each, ten times a second.
-pub(super) const SILENT_MAX: usize = 2048;

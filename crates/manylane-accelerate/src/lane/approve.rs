@@ -13,6 +13,7 @@ use super::record::Record;
 use super::refusal::{Refusal, Removal};
 use super::{LaneTerms, LaneThread, lock};
 use crate::firewall::{self, Answer, Class, ClassKey, Firewall, Flow, Obstacle, Port, Protocol};
+use crate::programs::Candidate;
 
 /// The rules, by the classes of packets that connections have.
 pub(super) struct Rules {
@@ -149,6 +150,41 @@ impl LaneThread {
         let routed = Tuple { destination: sent(tuples, direction).destination, ..received };
         let egress = self.transit.egress_of(self.reader.guard(), ingress.into(), routed);
         egress.ok().and_then(|egress| u8::try_from(egress).ok())
+    }
+
+    /// The ports of a direction whose packets arrive by another port than the one that it is approved for, and what the rules
+    /// say of them. The reader is online.
+    pub(super) fn elsewhere(
+        &mut self,
+        facts: &Facts,
+        direction: Direction,
+        ingress: u8,
+    ) -> Result<([u8; 2], Opinion), Refusal> {
+        let egress = self.egress(facts, direction, ingress)?;
+        let received = facts.tuples[direction as usize];
+        let routed = Tuple { destination: sent(facts.tuples, direction).destination, ..received };
+        let way_back = self.transit.check_way_back(self.reader.guard(), ingress.into(), routed);
+        way_back.map_err(|_| Refusal::ReversePath)?;
+        Ok(([ingress, egress], self.rules_say(facts, direction, [ingress, egress])?))
+    }
+
+    /// Approves a direction for the port by which its packets arrive now, if routes and rules let them: answers may arrive by
+    /// another uplink than the one by which the connection left. The other direction is as it was. The reader is online.
+    ///
+    /// A direction has one port: packets that arrive by the former one are the kernel's from now on. Where they arrive by two
+    /// in turn, programs report the direction more and more seldom.
+    pub(super) fn move_one(&mut self, candidate: Candidate) -> Result<(), Refusal> {
+        let Some((number, direction)) = self.flows.find(candidate.tuple) else { return Ok(()) };
+        let Some(&record) = self.records.get(number) else { return Ok(()) };
+        let facts = self.facts(number, &record);
+        match self.elsewhere(&facts, direction, candidate.ingress)? {
+            (_, Opinion::No) => Err(Refusal::Rules),
+            (ports, Opinion::Accepted | Opinion::WithMark) => {
+                self.flows.approve(number, direction, self.terms.generation, ports);
+                self.counts.moved += 1;
+                Ok(())
+            }
+        }
     }
 
     /// What the rules say of a direction between these ports.

@@ -56,7 +56,10 @@ impl LaneThread {
                 break;
             }
         }
-        self.look_up_silent();
+        let suspected = suspects.iter().map(|one| FlowNumber(one.number));
+        let silent = suspected.filter(|&number| self.records.silent.contains(number));
+        let silent: Vec<_> = silent.collect();
+        self.look_up(silent);
         let is_there = |one: &Compared| self.compared(FlowNumber(one.number)) == Some(*one);
         suspects.iter().map(is_there).collect()
     }

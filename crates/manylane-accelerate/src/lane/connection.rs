@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use manylane_io::netlink::conntrack::{self, Connection, Status, Tcp, Timeouts};
+use manylane_io::netlink::conntrack::{self, Change, Connection, Status, Tcp, Timeouts};
 use manylane_net::transit::flows::{Direction, FlowUse, Tuple};
 use manylane_net::wire::protocol;
 
@@ -51,6 +51,11 @@ pub(super) fn tuple(tuple: conntrack::Tuple) -> Tuple {
 pub(super) fn asked(tuple: Tuple) -> conntrack::Tuple {
     let Tuple { source, destination, source_port, destination_port, protocol } = tuple;
     conntrack::Tuple { source, destination, source_port, destination_port, protocol }
+}
+
+/// A change of nothing, which looks for a connection.
+pub(super) fn nothing(tuple: Tuple) -> Change {
+    Change { tuple: asked(tuple), liberal: false, timeout: None }
 }
 
 /// A packet's ends as it leaves, by the tuples of both directions as they arrive.

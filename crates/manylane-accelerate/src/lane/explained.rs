@@ -6,7 +6,7 @@ use manylane_net::transit::flows::{Direction, Tuple};
 use manylane_net::wire::protocol;
 
 use super::LaneThread;
-use super::approve::Facts;
+use super::approve::{Facts, Opinion};
 use super::connection::{asked, tuple, tuples};
 use super::listed::{PortNames, line, protocol_name};
 use super::refusal::Refusal;
@@ -44,13 +44,17 @@ impl LaneThread {
             let tick = self.ticks.read().ok();
             if let Some(entry) = self.describe(number, names, tick) {
                 let (_, [ingress, _]) = self.flows.approved(number, direction);
-                let is_elsewhere = ingress != packet.ingress;
-                let side =
-                    if direction == Direction::Original { &entry.original } else { &entry.reply };
-                let why = of_entry(side, is_elsewhere);
+                let is_original = direction == Direction::Original;
+                let side = if is_original { &entry.original } else { &entry.reply };
                 let record = self.records.get(number).copied().unwrap_or_default();
                 let facts = self.facts(number, &record);
-                let rules = self.obstacles(&facts, direction, packet.ingress, names);
+                let other = Direction::BOTH[1 - direction as usize];
+                let (_, back) = self.flows.approved(number, other);
+                let rules = self.obstacles(&facts, direction, packet.ingress, back, names);
+                let is_elsewhere = ingress != packet.ingress;
+                let elsewhere =
+                    is_elsewhere.then(|| self.elsewhere(&facts, direction, packet.ingress));
+                let why = of_entry(side, elsewhere);
                 return WhyFlow { entry: Some(entry), rules, ..why };
             }
         }
@@ -84,7 +88,9 @@ impl LaneThread {
         };
         let is_original = packet.tuple == facts.tuples[0];
         let direction = if is_original { Direction::Original } else { Direction::Reply };
-        let rules = self.obstacles(&facts, direction, packet.ingress, names);
+        let back = self.egress(&facts, direction, packet.ingress);
+        let back = back.map_or([0; 2], |egress| [egress, packet.ingress]);
+        let rules = self.obstacles(&facts, direction, packet.ingress, back, names);
         let why = match considered {
             Ok(_) => {
                 let (reason, meaning) = self.not_yet();
@@ -108,18 +114,20 @@ impl LaneThread {
         }
     }
 
-    /// What the rules do to both directions of a connection. The port `ingress` receives this direction.
+    /// What the rules do to both directions of a connection. The port `ingress` receives this direction, and the other one has the
+    /// ports `back`.
     fn obstacles(
         &mut self,
         facts: &Facts,
         direction: Direction,
         ingress: u8,
+        back: [u8; 2],
         names: &PortNames,
     ) -> Vec<WhyRules> {
         let Ok(egress) = self.egress(facts, direction, ingress) else { return Vec::new() };
         let other = Direction::BOTH[1 - direction as usize];
         let mut rules = Vec::new();
-        for (direction, ports) in [(direction, [ingress, egress]), (other, [egress, ingress])] {
+        for (direction, ports) in [(direction, [ingress, egress]), (other, back)] {
             if let Ok(obstacle) = self.obstacle(facts, direction, ports) {
                 let answer = if obstacle.is_some() { "kernel" } else { "accept" };
                 let protocol = facts.tuples[0].protocol;
@@ -161,11 +169,22 @@ impl LaneThread {
     }
 }
 
-/// What an entry says of a packet of one direction. The packet may arrive elsewhere than the connection's packets did.
-fn of_entry(side: &TrackedDirection, is_elsewhere: bool) -> WhyFlow {
-    if side.state == "forwarded" && is_elsewhere {
-        let explanation =
-            format!("the connection's packets of this direction arrive by {}", side.ingress);
+/// What an entry says of a packet of one direction. The packet may arrive elsewhere than the connection's packets did: then what
+/// the lane would decide of it there.
+fn of_entry(
+    side: &TrackedDirection,
+    elsewhere: Option<Result<([u8; 2], Opinion), Refusal>>,
+) -> WhyFlow {
+    if let Some(elsewhere) = elsewhere.filter(|_| !HELD.contains(&&*side.reason)) {
+        let meaning = match elsewhere {
+            Ok((_, Opinion::Accepted | Opinion::WithMark)) => MOVES,
+            Ok((_, Opinion::No)) => Refusal::Rules.meaning(),
+            Err(why) => why.meaning(),
+        };
+        let explanation = format!(
+            "the connection's packets of this direction arrive by {}; by this interface: {meaning}",
+            side.ingress
+        );
         return of_kernel("ingress", explanation);
     }
     WhyFlow {
@@ -274,6 +293,10 @@ const ENDING: std::ops::RangeInclusive<u8> = Tcp::FIN_WAIT..=Tcp::CLOSE;
 const ENDS: &str = "a FIN or a RST has passed: the kernel sees the connection to its end";
 const CANDIDATE: &str =
     "conntrack and rules let it be forwarded; some more packets of a direction give it an entry";
+const MOVES: &str =
+    "routes and rules let them be forwarded; some more of them move the direction to it";
+/// Reasons of a direction by whichever port its packets arrive.
+const HELD: [&str; 2] = ["closing", "unneeded"];
 const CLASS: &str =
     "its connection decides; with protocol and ports the answer is about one connection";
 const STARTS: &str = "manylane has not opened conntrack yet";
@@ -329,9 +352,19 @@ mod tests {
             state: "forwarded".into(),
             ..TrackedDirection::default()
         };
-        assert_eq!(of_entry(&side, false).state, "forwarded");
-        let elsewhere = of_entry(&side, true);
-        assert_eq!((elsewhere.state.as_str(), elsewhere.reason.as_str()), ("kernel", "ingress"));
-        assert!(elsewhere.explanation.ends_with("arrive by lan"), "{elsewhere:?}");
+        assert_eq!(of_entry(&side, None).state, "forwarded");
+        for (elsewhere, end) in [
+            (Ok(([2, 1], Opinion::Accepted)), MOVES),
+            (Ok(([2, 1], Opinion::No)), Refusal::Rules.meaning()),
+            (Err(Refusal::ReversePath), Refusal::ReversePath.meaning()),
+        ] {
+            let why = of_entry(&side, Some(elsewhere));
+            assert_eq!((why.state.as_str(), why.reason.as_str()), ("kernel", "ingress"));
+            let WhyFlow { explanation, .. } = why;
+            assert!(explanation.contains("arrive by lan; by this interface: "), "{explanation}");
+            assert!(explanation.ends_with(end), "{explanation}");
+        }
+        let closing = TrackedDirection { reason: "closing".into(), ..side };
+        assert_eq!(of_entry(&closing, Some(Err(Refusal::Route))).reason, "closing");
     }
 }

@@ -121,6 +121,7 @@ impl LaneThread {
             relaxed: counts.relaxed,
             resyncs: counts.resyncs,
             reviews: counts.reviews,
+            moved: counts.moved,
             is_reviewing: self.review.is_some(),
             trouble: self.trouble.clone(),
         }
@@ -182,8 +183,7 @@ impl LaneThread {
             age_s: (now / 10).saturating_sub(record.admitted).into(),
             idle_s: used.filter_map(idle).min().map(|ticks| ticks * length / 1_000_000_000),
             expires_s: (record.expires.saturating_sub(now) / 10).into(),
-            end: if self.records.silent.contains(&number.0) { "polled" } else { "announced" }
-                .into(),
+            end: if self.records.silent.contains(number) { "polled" } else { "announced" }.into(),
         })
     }
 

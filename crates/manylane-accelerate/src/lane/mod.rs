@@ -7,6 +7,7 @@
 //!
 //! ```text
 //!   program: 16th packet of a direction ─> candidate ─> conntrack: settled? ─> route, rules: as they are? ─> entry, approved
+//!   program: 16 packets by another port ─> candidate ─────────────────> route, rules: as they are there? ─> approved there
 //!   conntrack: ended ────────────────────────────────────────────────────────────────────────────────────> entry gone
 //!   rules, ports, addresses, sets: changed ─> reviewed ──────────────────────────> approved anew, or gone
 //!   each second: used? renewed in conntrack. Closing, idle? gone

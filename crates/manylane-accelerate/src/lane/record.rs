@@ -56,7 +56,58 @@ pub(super) struct Records {
     /// Marks, of connections that rules let pass for their mark.
     pub marks: BTreeMap<u32, u32>,
     /// Connections whose end the kernel does not announce.
-    pub silent: BTreeSet<u32>,
+    pub silent: Silent,
+}
+
+/// Connections whose end the kernel does not announce: they are looked for in turn.
+#[derive(Default)]
+pub(super) struct Silent {
+    numbers: BTreeSet<u32>,
+    /// Where each round continues.
+    next: [u32; 2],
+}
+
+/// In which order, and how, these connections are looked for. Each round has a place of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Round {
+    /// Whether conntrack has the connection.
+    Presence,
+    /// Whether the connection is still the same.
+    Identity,
+}
+
+impl Silent {
+    /// Their number.
+    pub fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// Whether no entry is one of them.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
+    }
+
+    /// Whether an entry is one of them.
+    pub fn contains(&self, FlowNumber(number): FlowNumber) -> bool {
+        self.numbers.contains(&number)
+    }
+
+    /// An entry is one of them.
+    pub fn insert(&mut self, FlowNumber(number): FlowNumber) {
+        self.numbers.insert(number);
+    }
+
+    /// The next ones of a round, each once.
+    pub fn take(&mut self, round: Round, count: usize) -> Vec<FlowNumber> {
+        let next = &mut self.next[round as usize];
+        let (behind, before) = (self.numbers.range(*next..), self.numbers.range(..*next));
+        let taken: Vec<_> = behind.chain(before).take(count).copied().map(FlowNumber).collect();
+        if let Some(FlowNumber(last)) = taken.last() {
+            *next = last + 1;
+        }
+        taken
+    }
 }
 
 impl Records {
@@ -88,7 +139,7 @@ impl Records {
     pub fn remove(&mut self, FlowNumber(number): FlowNumber) {
         self.list[number as usize] = Record::default();
         self.marks.remove(&number);
-        self.silent.remove(&number);
+        self.silent.numbers.remove(&number);
     }
 
     /// Entries at `from..to` that are in use.

@@ -26,11 +26,13 @@ pub(crate) enum Refusal {
     Unannounced,
     /// The table is full.
     Full,
+    /// Its packets arrive by a port to which the route of their source does not lead, and that port checks the way back.
+    ReversePath,
 }
 
 impl Refusal {
     /// All of them.
-    pub const ALL: [Refusal; 11] = [
+    pub const ALL: [Refusal; 12] = [
         Refusal::Unknown,
         Refusal::Unsettled,
         Refusal::Helped,
@@ -42,6 +44,7 @@ impl Refusal {
         Refusal::Masquerade,
         Refusal::Unannounced,
         Refusal::Full,
+        Refusal::ReversePath,
     ];
 
     /// As the API spells it.
@@ -58,6 +61,7 @@ impl Refusal {
             Refusal::Masquerade => "masquerade",
             Refusal::Unannounced => "unannounced",
             Refusal::Full => "full",
+            Refusal::ReversePath => "reverse_path",
         }
     }
 
@@ -86,6 +90,10 @@ impl Refusal {
                  watched already"
             }
             Refusal::Full => "the flow table is full; `--flows` gives it more room",
+            Refusal::ReversePath => {
+                "its packets arrive by an interface to which the route of their source does not lead, and that interface, or a \
+                 rule, checks this"
+            }
         }
     }
 }
@@ -109,6 +117,8 @@ pub(crate) struct Counts {
     pub resyncs: u64,
     /// Times that all entries were reviewed.
     pub reviews: u64,
+    /// Directions that were approved for another port, since their packets arrive by that one.
+    pub moved: u64,
 }
 
 impl Counts {

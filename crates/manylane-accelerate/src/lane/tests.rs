@@ -9,7 +9,7 @@ use manylane_net::transit::flows::{Direction, FlowNumber, FlowUse, words};
 
 use super::LaneTerms;
 use super::connection::{check, own_timeout, sent, tuples, whole_timeout};
-use super::record::{Record, Records};
+use super::record::{Record, Records, Round};
 use super::refusal::{Refusal, Removal};
 use crate::fixtures;
 
@@ -168,7 +168,7 @@ fn records_are_remembered_by_number_and_forgotten_whole() {
     records.set(FlowNumber(5), Record { id: 9, ..Record::live() });
     records.set(FlowNumber(2), Record::live());
     records.marks.insert(5, 1);
-    records.silent.insert(5);
+    records.silent.insert(FlowNumber(5));
     assert_eq!(live(&records), [FlowNumber(2), FlowNumber(5)]);
     assert_eq!(records.live(3, 6).collect::<Vec<_>>(), [FlowNumber(5)]);
     assert_eq!(records.get(FlowNumber(5)).map(|record| record.id), Some(9));
@@ -176,6 +176,25 @@ fn records_are_remembered_by_number_and_forgotten_whole() {
     records.remove(FlowNumber(5));
     assert_eq!(live(&records), [FlowNumber(2)]);
     assert!(records.marks.is_empty() && records.silent.is_empty());
+}
+
+#[test]
+fn silent_connections_have_their_turn_one_after_the_other() {
+    let mut records = Records::default();
+    let take = |records: &mut Records, round, count| -> Vec<u32> {
+        records.silent.take(round, count).into_iter().map(|FlowNumber(number)| number).collect()
+    };
+    assert!(take(&mut records, Round::Presence, 3).is_empty());
+    for number in [3, 5, 8, 9, 12] {
+        records.set(FlowNumber(number), Record::live());
+        records.silent.insert(FlowNumber(number));
+    }
+    assert_eq!(take(&mut records, Round::Presence, 3), [3, 5, 8]);
+    records.remove(FlowNumber(9));
+    assert_eq!(take(&mut records, Round::Presence, 3), [12, 3, 5]);
+    assert_eq!(take(&mut records, Round::Identity, 2), [3, 5], "a round of its own");
+    assert_eq!(take(&mut records, Round::Presence, 9), [8, 12, 3, 5], "each once");
+    assert!(take(&mut records, Round::Presence, 0).is_empty());
 }
 
 #[test]

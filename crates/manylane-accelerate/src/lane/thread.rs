@@ -6,7 +6,7 @@
 //! | ends and marks of connections           | at once, before any candidate                                    |
 //! | rules read, entries reviewed            | when something they were approved by has changed, some at a time |
 //! | candidates                              | [`GATHERING`] after the former ones, up to [`CANDIDATES_AT_ONCE`] |
-//! | ends that are not announced             | each tick                                                        |
+//! | ends that are not announced             | each tick, some: all in two seconds                              |
 //! | the next part of all entries            | each tick: all once a second                                     |
 //!
 //! If the thread does not come round for as long as stale tables may be used, the mirror's thread stops all entries.
@@ -157,7 +157,7 @@ impl LaneThread {
             }
             if Instant::now() >= self.next_tick {
                 self.next_tick = Instant::now() + TICK;
-                self.look_up_silent();
+                self.look_for_silent();
                 self.sweep();
                 if self.flows.reclaim() > 0 {
                     self.reclaim.wake();
@@ -233,7 +233,7 @@ impl LaneThread {
     }
 }
 
-/// How often ends are looked up that are not announced.
+/// How often ends are looked for that are not announced.
 const TICK: Duration = Duration::from_millis(100);
 /// Ticks in which all entries are swept: a second.
 pub(super) const TICKS: u32 = 10;

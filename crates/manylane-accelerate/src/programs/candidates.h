@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Which connections are worth an entry in the flow table. A packet that needs an entry and has none is counted in a sketch,
- * in one of the eight cells of its hash's bucket: at the 16th of a direction the daemon hears of it, once more at the 32nd
- * after that, and so on, twice as many each time. A flow that finds no cell of its own takes the one with fewest packets, or
- * lets it grow older by one. So a flood of new connections changes cells and wakes no thread. The sketch has a cell for
- * each flow that fits into the table: flows without one wait until others have their entries.
+ * Which connections are worth an entry in the flow table. A packet that needs an entry and has none, or whose entry is
+ * approved for another port than the one that received it, is counted in a sketch, in one of the eight cells of its hash's
+ * bucket: at the 16th of a direction the daemon hears of it, once more at the 32nd after that, and so on, twice as many each
+ * time. A flow that finds no cell of its own takes the one with fewest packets, or lets it grow older by one. So a flood of
+ * new connections changes cells and wakes no thread. The sketch has a cell for each flow that fits into the table: flows
+ * without one wait until others have their entries.
  *
  * All CPUs count in one sketch, by plain stores. A lost one delays an entry by a packet.
  */
@@ -61,7 +62,7 @@ static __noinline __u64 cell_of(__u64 hash)
 	return oldest;
 }
 
-/* A packet of a direction that has no entry. */
+/* A packet of a direction that has no entry, or one for another port. */
 static __noinline int consider(const struct decision *decision)
 {
 	__u64 at = cell_of(decision->key.hash);

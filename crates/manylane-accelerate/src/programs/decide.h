@@ -70,7 +70,7 @@ struct decision {
 	/* TCP: it opens, closes or resets the connection. */
 	__u8 closes;
 	__u8 has_payload;
-	/* The packet needs an entry, has none, and is as those of a connection that has one. */
+	/* The packet needs an entry, has none or one for another port, and is as those of a connection that has one. */
 	__u8 is_candidate;
 	__u8 unused;
 	/* The ingress port's number; the VLAN's port, if the packet has a tag. */
@@ -382,10 +382,14 @@ static __always_inline enum verdict follows_flow(struct decision *decision, int 
 		return NO_FLOW;
 	}
 	state = LOAD(entry[FLOW_STATE]);
-	if (decision->closes || FLOW_CLOSES(entry) || (__u32)state != LOAD(control[CONTROL_FLOWS]) >> 32 ||
-	    (state >> 32 & 0xff) != decision->ingress)
+	if (decision->closes || FLOW_CLOSES(entry))
 		return FLOW_PAUSED;
-	return FORWARDED;
+	if ((state >> 32 & 0xff) != decision->ingress) {
+		/* Answers may arrive by another uplink: the daemon may approve the direction for this port in place of that one. */
+		decision->is_candidate = 1;
+		return FLOW_PAUSED;
+	}
+	return (__u32)state == LOAD(control[CONTROL_FLOWS]) >> 32 ? FORWARDED : FLOW_PAUSED;
 }
 
 /* Finds the flow of a packet that needs one, and the destination by which it is routed: route and way back see the source

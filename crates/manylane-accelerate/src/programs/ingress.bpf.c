@@ -224,7 +224,7 @@ static __always_inline int decided(struct __sk_buff *skb, int *is_kept, __u64 *n
 	if (verdict != FORWARDED) {
 		if (decision.flow)
 			leave_flow(decision.flow, decision.closes);
-		else if (decision.is_candidate)
+		if (decision.is_candidate)
 			consider(&decision);
 		return next(decision.ingress, verdict);
 	}

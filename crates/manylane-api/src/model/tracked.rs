@@ -236,6 +236,8 @@ pub struct LaneStatus {
     pub resyncs: u64,
     /// How often all entries were reviewed.
     pub reviews: u64,
+    /// Directions that are forwarded from another interface than before, since their packets arrive by that one.
+    pub moved: u64,
     /// Whether a review is not over yet.
     pub is_reviewing: bool,
     /// Why connections cannot be followed.

@@ -28,6 +28,7 @@ pub(super) fn lane() -> LaneStatus {
         relaxed: 1,
         resyncs: 0,
         reviews: 4,
+        moved: 1,
         is_reviewing: false,
         trouble: None,
     }

@@ -44,7 +44,7 @@ use std::time::Duration;
 
 pub use events::{ConntrackEvents, Event, Seen};
 pub use request::{Change, Changed, Conntrack};
-pub use timeouts::Timeouts;
+pub use timeouts::{Timeouts, gives_room_for_events};
 
 /// A flow of packets from end to end, as conntrack has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -163,12 +163,7 @@ impl Transit {
         let Some(followed) = self.follow(ingress, &packet)? else {
             return Ok((self.route_out(guard, ingress, packet, arrival, None)?, None));
         };
-        // A rule of the firewall that looks at the way back evaluates rules of the policy in a way of its own.
-        let (is_ipv6, strict) = match packet {
-            View::V4(_) => (false, flags::RP_STRICT),
-            View::V6(_) => (true, flags::RP_STRICT_V6),
-        };
-        check(!ingress.has(strict) || self.list(is_ipv6) == 0, Verdict::KernelRoute)?;
+        self.check_rules_of_way_back(ingress, matches!(packet, View::V6(_)))?;
         // Route and way back see the source as it came, the destination as it is translated.
         let bytes = to_destination(&packet, followed.destination);
         let routed = match packet {

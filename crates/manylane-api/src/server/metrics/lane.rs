@@ -51,4 +51,7 @@ const COUNTERS: &[Column<LaneStatus>] = &[
         |is| is.resyncs,
     ),
     ("lane_reviews", "", "Times that all entries were reviewed.", |is| is.reviews),
+    ("lane_moved", "", "Directions whose packets arrive by another interface than before.", |is| {
+        is.moved
+    }),
 ];

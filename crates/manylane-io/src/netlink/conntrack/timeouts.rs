@@ -1,4 +1,4 @@
-//! How long idle connections live.
+//! How long idle connections live, and whether the kernel announces their ends.
 
 use std::io;
 use std::time::Duration;
@@ -31,10 +31,20 @@ impl Timeouts {
     }
 }
 
+/// Whether connections that begin now get room for events while a process listens (`nf_conntrack_events`), in the calling
+/// thread's network namespace. Without that setting the kernel has no events.
+pub fn gives_room_for_events() -> Result<bool, SysctlError> {
+    Ok(number("events")? != 0)
+}
+
 fn read(name: &str) -> Result<Duration, SysctlError> {
+    number(name).map(Duration::from_secs)
+}
+
+fn number(name: &str) -> Result<u64, SysctlError> {
     let name = format!("net/netfilter/nf_conntrack_{name}");
     match sysctl::read(&name)?.parse() {
-        Ok(seconds) => Ok(Duration::from_secs(seconds)),
+        Ok(number) => Ok(number),
         Err(error) => {
             let source = io::Error::new(io::ErrorKind::InvalidData, error);
             Err(SysctlError { name, source })

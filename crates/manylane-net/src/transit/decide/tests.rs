@@ -251,6 +251,14 @@ fn a_source_must_be_one_that_comes_this_way() {
     let way = |port: u16| Adjacency { egress_port: port, ..adjacency() };
     let group = bed.tables.add_group(&[Member { slot: via, weight: 1 }]).expect("one");
     let (off, loose, strict) = (0, flags::RP_LOOSE, flags::RP_STRICT);
+    // Of a connection without a packet at hand.
+    let ends = Tuple {
+        source: FROM.into(),
+        destination: TO.into(),
+        source_port: 1,
+        destination_port: 2,
+        protocol: protocol::UDP,
+    };
     for (next_hop, egress, right) in [
         (NextHop::None, 1, &[off][..]),
         (NextHop::Blackhole, 1, &[off]),
@@ -271,6 +279,8 @@ fn a_source_must_be_one_that_comes_this_way() {
             let verdict = if is_right { Verdict::Forwarded } else { Verdict::ReversePath };
             bed.judged(verdict, &ipv4(TO), came());
             bed.judged(Verdict::Forwarded, &ipv6(TO6), came());
+            let way_back = bed.transit.check_way_back(bed.reader.guard(), 1, ends);
+            assert_eq!(way_back, if is_right { Ok(()) } else { Err(verdict) });
         }
     }
 }
