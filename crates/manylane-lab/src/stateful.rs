@@ -264,7 +264,13 @@ impl Sender {
     fn send(&self, ends: [SocketAddr; 2]) -> Result<(), StatefulError> {
         let mut frame = [0; FRAME_LEN];
         emit_udp_between(&mut frame, FRAME_LEN, self.macs, ends);
-        self.station.send(&frame).map_err(StatefulError::Send)
+        loop {
+            match self.station.send(&frame) {
+                // A thread of the kernel's empties a full queue.
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => thread::yield_now(),
+                sent => return sent.map_err(StatefulError::Send),
+            }
+        }
     }
 }
 
