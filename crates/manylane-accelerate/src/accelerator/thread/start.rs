@@ -103,8 +103,7 @@ impl Thread {
         let shared = (transit.clone(), doorbell.clone(), captures.clone());
         let sflow = sflow(&options, &mut fast);
         let drops = sflow.as_ref().map(|sflow| sflow.worker_drops());
-        let of_workers = (by_workers, drops);
-        let worker_context = worker_context(worker_options, domain, shared, of_workers);
+        let worker_context = worker_context(worker_options, domain, shared, (by_workers, drops));
         let samples = fast.take_samples().expect("nobody else takes them");
         let sampler = Sampler::new(samples, counters.clone());
         let mut published = Published::new(

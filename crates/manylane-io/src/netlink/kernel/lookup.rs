@@ -7,6 +7,7 @@ use netlink_bindings::rt_neigh::{Ndmsg, Request};
 use netlink_bindings::rt_route::Rtmsg;
 
 use super::super::plain::Plain;
+use super::super::socket::Refusal;
 use super::super::{Netlink, NetlinkError};
 use super::{Family, Route, decode};
 
@@ -43,6 +44,12 @@ impl Netlink {
         link: u32,
         address: IpAddr,
     ) -> Result<Option<u16>, NetlinkError> {
+        let step = || format!("look up the neighbour {address} on link {link}");
+        self.state_of(link, address).map_err(|refusal| NetlinkError::refused(step(), refusal))
+    }
+
+    /// As [`Netlink::neighbour_state`], for a caller that says what it looks for.
+    pub(super) fn state_of(&mut self, link: u32, address: IpAddr) -> Result<Option<u16>, Refusal> {
         let family = family_of(address);
         let header =
             Ndmsg { ndm_family: family.number(), ndm_ifindex: link as i32, ..Default::default() };
@@ -51,10 +58,7 @@ impl Netlink {
         match self.socket.query(&look, |(found, _)| Some(found.ndm_state)) {
             Ok(state) => Ok(Some(state)),
             Err(refusal) if refusal.source.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-            Err(refusal) => {
-                let step = format!("look up the neighbour {address} on link {link}");
-                Err(NetlinkError::refused(step, refusal))
-            }
+            Err(refusal) => Err(refusal),
         }
     }
 }

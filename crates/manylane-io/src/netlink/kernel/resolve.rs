@@ -15,7 +15,8 @@ impl Netlink {
     pub fn resolve_neighbour(&mut self, link: u32, address: IpAddr) -> Result<(), NetlinkError> {
         let step = || format!("resolve the neighbour {address} on link {link}");
         let family = if address.is_ipv4() { Family::V4 } else { Family::V6 };
-        let state = self.neighbour_state(link, address)?;
+        let state = self.state_of(link, address);
+        let state = state.map_err(|refusal| NetlinkError::refused(step(), refusal))?;
         if state.is_some_and(|state| state & (libc::NUD_PERMANENT | libc::NUD_NOARP) != 0) {
             return Ok(());
         }
