@@ -168,14 +168,9 @@ impl LaneThread {
             self.again.push(candidate);
             return Ok(None);
         }
+        self.remove_former(&tuples, connection.id);
         let flow = NewFlow { original: tuples[0], reply: tuples[1] };
-        let inserted = match self.flows.insert(flow) {
-            Err(FlowsFull::Taken) if self.remove_former(&tuples, connection.id) => {
-                self.flows.insert(flow)
-            }
-            inserted => inserted,
-        };
-        let number = match inserted {
+        let number = match self.flows.insert(flow) {
             Ok(number) => number,
             // The other direction was a candidate, too.
             Err(FlowsFull::Taken) if self.flows.find(candidate.tuple).is_some() => return Ok(None),
@@ -196,18 +191,15 @@ impl LaneThread {
         Ok(Some(Entered { number, change, approvals }))
     }
 
-    /// Takes out what other connections had these tuples before, and have ended without a word. Says whether any had.
-    fn remove_former(&mut self, tuples: &[Tuple; 2], id: u32) -> bool {
-        let mut any = false;
+    /// Takes out what other connections had these tuples before, and have ended without a word.
+    fn remove_former(&mut self, tuples: &[Tuple; 2], id: u32) {
         for &tuple in tuples {
             if let Some((number, _)) = self.flows.find(tuple)
                 && self.records.get(number).is_some_and(|record| record.id != id)
             {
                 self.remove(number, Removal::Ended);
-                any = true;
             }
         }
-        any
     }
 
     fn remember(&mut self, number: FlowNumber, connection: &Connection, is_announced: bool) {

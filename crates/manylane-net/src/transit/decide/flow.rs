@@ -39,8 +39,7 @@ impl Transit {
         }
         let flows = self.flows.as_ref().ok_or(Verdict::NoFlow)?;
         let (tuple, closes) = transport(packet).ok_or(Verdict::NoFlow)?;
-        let key = Key::of(tuple);
-        let entry = flows.find(&key, key.hash(self.control.load(control::SEED)));
+        let entry = flows.find(&Key::of(tuple), self.control.load(control::SEED));
         let entry = entry.ok_or(Verdict::NoFlow)?;
         let (state, is_closed) = flows.state(entry);
         let is_approved =
@@ -109,34 +108,36 @@ impl Transit {
     }
 }
 
-/// The headers of a packet with these ends, as far as they identify its flow; what is behind the packet is no part of it.
-fn headers(ends: Tuple) -> [u8; HEADERS_MAX] {
-    let mut bytes = [0; HEADERS_MAX];
-    let transport = tcp::HEADER_LEN as u16;
-    let at = match (ends.source, ends.destination) {
+/// The headers of a packet with these ends, as far as they identify its flow.
+fn headers(ends: Tuple) -> Vec<u8> {
+    let transport = tcp::HEADER_LEN;
+    let mut bytes = match (ends.source, ends.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            let [high, low] = (ipv4::HEADER_LEN as u16 + transport).to_be_bytes();
-            bytes[..10].copy_from_slice(&[0x45, 0, high, low, 0, 0, 0, 0, 64, ends.protocol]);
-            bytes[12..16].copy_from_slice(&source.octets());
-            bytes[16..20].copy_from_slice(&destination.octets());
-            ipv4::HEADER_LEN
+            let len = (ipv4::HEADER_LEN + transport) as u16;
+            let mut bytes = vec![0x45, 0];
+            bytes.extend(len.to_be_bytes());
+            bytes.extend([0, 0, 0, 0, 64, ends.protocol, 0, 0]);
+            bytes.extend(source.octets());
+            bytes.extend(destination.octets());
+            bytes
         }
         (source, destination) => {
             let octets = |address: IpAddr| match address {
                 IpAddr::V6(address) => address.octets(),
                 IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
             };
-            let [high, low] = transport.to_be_bytes();
-            bytes[..8].copy_from_slice(&[0x60, 0, 0, 0, high, low, ends.protocol, 64]);
-            bytes[8..24].copy_from_slice(&octets(source));
-            bytes[24..40].copy_from_slice(&octets(destination));
-            ipv6::HEADER_LEN
+            let mut bytes = vec![0x60, 0, 0, 0];
+            bytes.extend((transport as u16).to_be_bytes());
+            bytes.extend([ends.protocol, 64]);
+            bytes.extend(octets(source));
+            bytes.extend(octets(destination));
+            bytes
         }
     };
-    bytes[at..at + 2].copy_from_slice(&ends.source_port.to_be_bytes());
-    bytes[at + 2..at + 4].copy_from_slice(&ends.destination_port.to_be_bytes());
-    // Of TCP the place of its payload; of UDP nothing that is read here.
-    bytes[at + 12] = 0x50;
+    bytes.extend(ends.source_port.to_be_bytes());
+    bytes.extend(ends.destination_port.to_be_bytes());
+    // Of TCP the place of its payload; of UDP, too, nothing that is read here.
+    bytes.extend([0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0, 0, 0, 0, 0, 0, 0]);
     bytes
 }
 
@@ -181,9 +182,6 @@ pub(super) fn to_destination(packet: &View<'_>, destination: IpAddr) -> Vec<u8> 
     }
     bytes
 }
-
-/// The longest headers of a flow's packets: IPv6 and TCP.
-const HEADERS_MAX: usize = ipv6::HEADER_LEN + tcp::HEADER_LEN;
 
 // RFC 9293 §3.1.
 const FIN: u8 = 1;

@@ -153,7 +153,7 @@ impl FlowsMut {
         let tuples = [flow.original, flow.reply];
         let keys = tuples.map(Key::of);
         let hashes = keys.map(|key| key.hash(self.seed));
-        if [0, 1].into_iter().any(|side| self.reader.find(&keys[side], hashes[side]).is_some()) {
+        if self.find(flow.original).is_some() || self.find(flow.reply).is_some() {
             return Err(FlowsFull::Taken);
         }
         if self.numbers.levels().free == 0 {
@@ -203,11 +203,8 @@ impl FlowsMut {
             // Explored by `a_program_follows_a_connection_whole_or_not_at_all`, as are the grace periods.
             self.entries.store(entry as usize * ENTRY_WORDS + at, word);
         }
-        // Of an IPv4 flow no reader loads these: a line of memory less.
-        if is_ipv6 {
-            for (at, word) in (entry as usize * ADDRESS_WORDS..).zip(key.addresses) {
-                self.addresses.store(at, word);
-            }
+        for (at, word) in (entry as usize * ADDRESS_WORDS..).zip(key.addresses) {
+            self.addresses.store(at, if is_ipv6 { word } else { 0 });
         }
     }
 
@@ -272,8 +269,7 @@ impl FlowsMut {
 
     /// The flow, and its direction, of packets with this tuple.
     pub fn find(&self, tuple: Tuple) -> Option<(FlowNumber, Direction)> {
-        let key = Key::of(tuple);
-        self.reader.find(&key, key.hash(self.seed)).map(|entry| self.owners.flow(entry))
+        self.reader.find(&Key::of(tuple), self.seed).map(|entry| self.owners.flow(entry))
     }
 
     /// The tuple of a direction's packets, as they arrive.
@@ -283,7 +279,7 @@ impl FlowsMut {
 
     /// The hash of a direction's tuple, by which programs look it up.
     pub fn hash(&self, number: FlowNumber, direction: Direction) -> u64 {
-        self.reader.key(self.owners.entry(number, direction)).hash(self.seed)
+        Key::of(self.tuple(number, direction)).hash(self.seed)
     }
 
     /// What has passed in a direction.
@@ -382,7 +378,8 @@ impl FlowsReader {
     }
 
     /// The entry with this key: in a home of its hash, or where the index leads.
-    pub fn find(&self, key: &Key, hash: u64) -> Option<u32> {
+    pub fn find(&self, key: &Key, seed: u64) -> Option<u32> {
+        let hash = key.hash(seed);
         let home = self.homes(hash).into_iter().find(|&entry| self.has(entry, key));
         home.or_else(|| self.stray(hash).filter(|&entry| self.has(entry, key)))
     }

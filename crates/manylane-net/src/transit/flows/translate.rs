@@ -9,7 +9,8 @@ use super::{Key, Tuple};
 pub(super) fn differences(from: Tuple, to: Tuple) -> [u16; 2] {
     let [old, new] = [from, to].map(|tuple| {
         let Key { addresses, ends } = Key::of(tuple);
-        [sum_of(&addresses), sum_of(&[u64::from(ends as u32)])]
+        let addresses: Vec<u8> = addresses.into_iter().flat_map(u64::to_ne_bytes).collect();
+        [sum_of(&addresses), sum_of(&(ends as u32).to_ne_bytes())]
     });
     [0, 1].map(|part| {
         let (old, new): (u16, u16) = (old[part], new[part]);
@@ -20,10 +21,10 @@ pub(super) fn differences(from: Tuple, to: Tuple) -> [u16; 2] {
     })
 }
 
-/// The ones-complement sum of what lies in these words, as a word of memory: the order of a word's parts makes no difference.
-fn sum_of(words: &[u64]) -> u16 {
-    let parts = |word: &u64| [0, 16, 32, 48].map(|at| u32::from((word >> at) as u16));
-    let sum: u32 = words.iter().flat_map(parts).sum();
+/// The ones-complement sum of bytes, as a word of memory.
+fn sum_of(bytes: &[u8]) -> u16 {
+    let sum: u32 =
+        bytes.as_chunks().0.iter().map(|pair| u32::from(u16::from_ne_bytes(*pair))).sum();
     let sum = (sum & 0xffff) + (sum >> 16);
     (sum + (sum >> 16)) as u16
 }
