@@ -1,7 +1,7 @@
 //! Short laps of two forwarders in turn, for differences that are smaller than what the machine changes within a second.
 //!
 //! The rate of a shared machine changes by tens of percent from one second to the next, and both laps of a pair see
-//! the same. The order is A B, B A, A B, ...: what grows or falls meanwhile cancels out. A figure is the median over a
+//! one rate. The order is A B, B A, A B, ...: what grows or falls meanwhile cancels out. A figure is the median over a
 //! round's pairs.
 
 use super::place::FrameLap;

@@ -15,8 +15,8 @@
 //! and the other core is for the daemon's threads, collectors and readers. The driver has the XDP sink, and the ingress
 //! tier and the kernel the plain one (`tiers.rs`).
 //!
-//! Two routers are measured in short turns (`pairs.rs`): one is observed, and the other is not. They change roles with each
-//! round, so that what else differs between them cancels out. Collectors are in the routers' namespaces, and read and
+//! Two routers are measured in short turns (`pairs.rs`): one is observed, and the other is not. The routers change roles
+//! with each round, so that what else differs between them cancels out. Collectors are in the routers' namespaces, and read and
 //! forget. An exporter that sends nothing, or loses something, is an error.
 //!
 //! No build of the programs lacks captures. `capture_closed_driver_ns` says that an earlier capture leaves no cost
@@ -63,7 +63,7 @@ fn paired(pairs: Result<Result<Pairs, String>>, rounds: &mut Rounds) -> Result<O
     Ok(pairs?.map_err(|cause| rounds.blame(cause)).ok())
 }
 
-/// Both routers: the observed one first. They change roles with each round.
+/// Both routers: the observed one first. Roles change with each round.
 fn roles(round: usize) -> [usize; 2] {
     [round % 2, 1 - round % 2]
 }
