@@ -8,7 +8,7 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::thread;
 
-use decoder::{Collector, Flow};
+use decoder::{Collector, Flow, assert_near};
 use manylane_api::Client;
 use manylane_api::accelerate::{ExportStatus, SflowStatus};
 use manylane_lab::accelerated::{Accelerated, IN_A_ROW, plain_hosts, topology};
@@ -82,7 +82,7 @@ fn sums_are_right(tier: &str) {
         (BEHIND, 2000, wan, Some(("10.2.0.1", 24, 16))),
         (NOWHERE, no_route, 1 << 30 | 6, None),
     ] {
-        let flows = of(&collector, to);
+        let flows = collector.udp_to(to);
         let sum: u64 = flows.iter().map(|flow| u64::from(flow.rate)).sum();
         assert_near(sum, packets, 10, &format!("{tier}, to {to}"));
         let route = route.map(|(hop, from, to)| (hop.parse().expect("an address"), from, to));
@@ -136,7 +136,7 @@ fn interfaces_that_the_kernel_keeps_are_sampled() {
     assert!(ports.iter().all(|port| port.tier == "kernel"), "{ports:#?}");
     let lan = index(&topology, "lan");
     for to in [SERVER_V4, SERVER_V6] {
-        let flows = of(&collector, to);
+        let flows = collector.udp_to(to);
         assert!(flows.iter().all(|flow| (flow.input, flow.output) == (lan, 0)), "{flows:#?}");
         let sum: u64 = flows.iter().map(|flow| u64::from(flow.rate)).sum();
         assert_near(sum, 10_000, 10, &format!("in the kernel, to {to}"));
@@ -353,19 +353,6 @@ fn settle(accelerated: &Accelerated, collector: &mut Collector) -> SflowStatus {
         }
         Err(format!("{received} samples received; {status:#?}"))
     })
-}
-
-/// The samples of UDP packets to an address that the router's lan received.
-fn of(collector: &Collector, to: IpAddr) -> Vec<Flow> {
-    collector.flows.iter().filter(|flow| flow.udp_to() == Some(to)).cloned().collect()
-}
-
-/// Whether a sum of samples is within five standard deviations of what it estimates: the number of samples is
-/// binomial.
-fn assert_near(sum: u64, packets: u64, rate: u64, what: &str) {
-    let deviation = (packets as f64 * (rate as f64 - 1.0)).sqrt();
-    println!("{what}: {sum} of {packets}, deviation {deviation:.0}");
-    assert!(sum.abs_diff(packets) as f64 <= 5.0 * deviation, "{what}: {sum} of {packets}");
 }
 
 fn index(topology: &Topology, name: &str) -> u32 {

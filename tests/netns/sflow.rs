@@ -20,7 +20,7 @@ use manylane_lab::{
     Host, Lab, LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tool, udp_stream, until,
 };
 
-use decoder::{Collector, Flow};
+use decoder::{Collector, assert_near};
 use nfdump::Nfdump;
 
 const MANYLANE: &str = env!("CARGO_BIN_EXE_manylane");
@@ -82,7 +82,7 @@ fn sums_are_right(options: RouterOptions) {
     let sums = [(SERVER_V4, 10_000), (SERVER_V6, 10_000), (BEHIND, 2000)];
     let away = [(NOWHERE, dropped[0]), (BLACKHOLE, dropped[1])];
     for (to, packets) in sums.into_iter().chain(away) {
-        let sum = of(&collector, to).iter().map(|flow| u64::from(flow.rate)).sum();
+        let sum = collector.udp_to(to).iter().map(|flow| u64::from(flow.rate)).sum();
         assert_near(sum, packets, 10, &format!("to {to}"));
     }
     assert_eq!(collector.agents, ["127.0.0.1".parse::<IpAddr>().expect("an address")]);
@@ -108,7 +108,7 @@ fn routes_are_told(lab: &Lab, collector: &Collector) {
     ] {
         let route = route.map(|(hop, from, to)| (hop.parse().expect("an address"), from, to));
         let len = SIZE as u32 + if to.is_ipv4() { 14 + 20 + 8 + 4 } else { 14 + 40 + 8 + 4 };
-        let flows = of(collector, to);
+        let flows = collector.udp_to(to);
         assert!(!flows.is_empty(), "{to}");
         for flow in flows {
             assert_eq!((flow.input, flow.rate, flow.drops), (lan, 10, 0), "{flow:?}");
@@ -304,19 +304,6 @@ fn of_lan(client: &Client) -> PortLedger {
 fn dropped(client: &Client) -> [u64; 2] {
     let ledger: Ledger = client.ask("/v1/ledger").expect("it answers");
     ["no_route", "blackhole"].map(|reason| ledger.dropped.get(reason).copied().unwrap_or(0))
-}
-
-/// The samples of UDP packets to an address.
-fn of(collector: &Collector, to: IpAddr) -> Vec<Flow> {
-    collector.flows.iter().filter(|flow| flow.udp_to() == Some(to)).cloned().collect()
-}
-
-/// Whether a sum of samples is within five standard deviations of what it estimates: the number of samples is
-/// binomial.
-fn assert_near(sum: u64, packets: u64, rate: u64, what: &str) {
-    let deviation = (packets as f64 * (rate as f64 - 1.0)).sqrt();
-    println!("{what}: {sum} of {packets}, deviation {deviation:.0}");
-    assert!(sum.abs_diff(packets) as f64 <= 5.0 * deviation, "{what}: {sum} of {packets}");
 }
 
 fn index(lab: &Lab, name: &str) -> u32 {

@@ -40,6 +40,11 @@ pub struct Collector {
 struct Reader<'d>(&'d [u8]);
 
 impl Collector {
+    /// The samples of UDP packets to an address.
+    pub fn udp_to(&self, to: IpAddr) -> Vec<Flow> {
+        self.flows.iter().filter(|flow| flow.udp_to() == Some(to)).cloned().collect()
+    }
+
     pub fn bind(host: &Host, address: SocketAddr) -> Collector {
         let socket = host.run(move || UdpSocket::bind(address)).expect("the address is there");
         let (sender, received) = channel();
@@ -176,4 +181,12 @@ impl<'d> Reader<'d> {
         let [format, len] = self.words();
         (format, Reader(self.take(len as usize)))
     }
+}
+
+/// Whether a sum of samples is within five standard deviations of what it estimates: the number of samples is
+/// binomial.
+pub fn assert_near(sum: u64, packets: u64, rate: u64, what: &str) {
+    let deviation = (packets as f64 * (rate as f64 - 1.0)).sqrt();
+    println!("{what}: {sum} of {packets}, deviation {deviation:.0}");
+    assert!(sum.abs_diff(packets) as f64 <= 5.0 * deviation, "{what}: {sum} of {packets}");
 }

@@ -178,7 +178,7 @@ pub(super) fn table(
             }
             // Rates take two answers.
             let begun = Instant::now();
-            thread::sleep(RATES_OVER);
+            thread::sleep(RATES_OVER); // A rate is of a time; nothing announces it.
             let answer = client.post(path, page)?;
             let before = Before { page: &earlier, ago: begun.elapsed() };
             Ok(tables::kernel_flows::page(&answer, page, Some(&before)))

@@ -83,15 +83,18 @@ fn push(payload: &mut Vec<u8>, kind: u16, value: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     /// Every namespace routes its loopback addresses to itself.
     #[test]
     fn the_kernel_says_where_a_packet_goes() {
         let mut netlink = Netlink::open().expect("route sockets are to be had");
-        let route = netlink.route_of("127.0.0.1".parse().unwrap(), None).expect("it is local");
+        let [own, nobodys] = [1, 77].map(|host| Ipv4Addr::new(127, 0, 0, host).into());
+        let route = netlink.route_of(own, None).expect("it is local");
         assert_eq!(route.kind, libc::RTN_LOCAL);
-        let nobody = netlink.neighbour_state(1, "127.0.0.77".parse().unwrap());
+        let nobody = netlink.neighbour_state(1, nobodys);
         assert_eq!(nobody.ok(), Some(None));
     }
 }

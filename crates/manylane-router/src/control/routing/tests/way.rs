@@ -5,11 +5,15 @@ use crate::control::routing::Way;
 
 fn way(bed: &Bed, source: &str, destination: &str, sent: Option<(u16, [u8; 6])>) -> Option<Way> {
     let sent = sent.map(|(port, mac)| (PortId(port), Mac(mac)));
-    bed.routing.way(source.parse().unwrap(), destination.parse().unwrap(), sent)
+    bed.routing.way(
+        source.parse().expect("the test wrote it"),
+        destination.parse().expect("the test wrote it"),
+        sent,
+    )
 }
 
 fn to(port: u16, next_hop: Option<&str>, source_len: u8, destination_len: u8) -> Option<Way> {
-    let next_hop = next_hop.map(|hop| hop.parse().unwrap());
+    let next_hop = next_hop.map(|hop| hop.parse().expect("the test wrote it"));
     Some(Way { port: PortId(port), next_hop, source_len, destination_len })
 }
 
@@ -30,7 +34,7 @@ fn a_station_on_a_link_has_the_length_of_its_network() {
 fn a_route_has_its_prefix_and_its_next_hop() {
     let mut bed = Bed::new();
     let via = |next_hop: &str, port| RouteTarget::Via {
-        next_hop: next_hop.parse().unwrap(),
+        next_hop: next_hop.parse().expect("the test wrote it"),
         port: PortId(port),
     };
     bed.static_route("192.0.2.0/25", via("10.0.0.9", 0));
@@ -50,7 +54,7 @@ fn a_route_has_its_prefix_and_its_next_hop() {
 fn a_member_of_a_group_is_told_by_its_station() {
     let mut bed = Bed::new();
     let hop = |next_hop: &str, port| Hop {
-        next_hop: next_hop.parse().unwrap(),
+        next_hop: next_hop.parse().expect("the test wrote it"),
         port: PortId(port),
         weight: 1,
     };
