@@ -65,7 +65,7 @@ fn sums_are_right(options: RouterOptions) {
             nfdump.iter().for_each(|nfdump| nfdump.wait_until_read(&lab.router));
         }
     }
-    send_away(&lab);
+    send_away(&lab, &client);
     settle(&client, &mut collector);
     running.wait_for_balance();
 
@@ -250,15 +250,21 @@ fn tagged(host: &Host, id: u16) -> VlanLink {
     attached.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Sends packets that the router has no way for, by turns.
-fn send_away(lab: &Lab) {
-    lab.client.run(move || {
-        let socket = UdpSocket::bind("10.1.0.1:0").expect("the address is there");
-        for to in [NOWHERE, BLACKHOLE].iter().cycle().take(6000) {
+/// Sends packets that the router has no way for, by turns, and so few at once that no queue between workers limits them.
+fn send_away(lab: &Lab, client: &Client) {
+    let socket = lab.client.run(|| UdpSocket::bind("10.1.0.1:0")).expect("the address is there");
+    let mut sent = dropped(client).iter().sum::<u64>();
+    let mut to = [NOWHERE, BLACKHOLE].into_iter().cycle();
+    for _ in 0..6000 / AWAY {
+        for to in to.by_ref().take(AWAY) {
             // The router reports an error, which a later call returns in place of sending.
-            let _ = socket.send_to(&[0; SIZE], SocketAddr::from((*to, 7)));
+            sent += u64::from(socket.send_to(&[0; SIZE], SocketAddr::from((to, 7))).is_ok());
         }
-    });
+        until("the router drops them", || match dropped(client).iter().sum::<u64>() {
+            all if all == sent => Ok(()),
+            all => Err(format!("{all} of {sent}")),
+        });
+    }
 }
 
 fn set_rate(client: &Client, rate: &str) {
@@ -354,6 +360,8 @@ const REPORTED: [&str; 18] = [
 const SIZE: usize = 100;
 /// Packets.
 const SLICE: u64 = 2000;
+/// Packets without a way: a worker's queue limits flows when it has 512.
+const AWAY: usize = 400;
 /// Behind the server, which is the router to it.
 const BEHIND: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 3, 0, 1));
 /// No route of the router's leads there.
