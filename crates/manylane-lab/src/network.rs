@@ -72,24 +72,29 @@ impl Lab {
         }
 
         let to_client =
-            Side { link: "lan", ours: [LAN_V4, LAN_V6], theirs: [CLIENT_V4, CLIENT_V6] };
+            RouterLink { link: "lan", ours: [LAN_V4, LAN_V6], theirs: [CLIENT_V4, CLIENT_V6] };
         let to_server =
-            Side { link: "wan", ours: [WAN_V4, WAN_V6], theirs: [SERVER_V4, SERVER_V6] };
+            RouterLink { link: "wan", ours: [WAN_V4, WAN_V6], theirs: [SERVER_V4, SERVER_V6] };
         connect(&lab.router, &lab.client, to_client, options)?;
         connect(&lab.router, &lab.server, to_server, options)?;
         Ok(lab)
     }
 }
 
-/// The router's side of a link.
+/// A link of the router's, and the addresses at both ends.
 #[derive(Clone, Copy)]
-struct Side {
+struct RouterLink {
     link: &'static str,
     ours: [IpAddr; 2],
     theirs: [IpAddr; 2],
 }
 
-fn connect(router: &Host, host: &Host, side: Side, options: LabOptions) -> Result<(), LabError> {
+fn connect(
+    router: &Host,
+    host: &Host,
+    of_router: RouterLink,
+    options: LabOptions,
+) -> Result<(), LabError> {
     let other =
         host.namespace().as_fd().try_clone_to_owned().map_err(|source| {
             LabError::Setting(SysctlError { name: "fs/file-max".into(), source })
@@ -97,21 +102,21 @@ fn connect(router: &Host, host: &Host, side: Side, options: LabOptions) -> Resul
     router.run(move || {
         let mut netlink = Netlink::open()?;
         let mtu = Some(options.mtu);
-        let [end, far_end] = [side.link, "eth0"]
+        let [end, far_end] = [of_router.link, "eth0"]
             .map(|name| LinkEnd { mtu, ..LinkEnd::new(name).queues(options.queues) });
         netlink.create_veth(&end, &far_end, Some(other.as_fd()))?;
         if options.kernel_router {
-            add_addresses(&mut netlink, side.link, side.ours)?;
+            add_addresses(&mut netlink, of_router.link, of_router.ours)?;
         }
-        netlink.set_up(side.link)
+        netlink.set_up(of_router.link)
     })?;
     host.run(move || {
         let mut netlink = Netlink::open()?;
         netlink.set_up("lo")?;
-        add_addresses(&mut netlink, "eth0", side.theirs)?;
+        add_addresses(&mut netlink, "eth0", of_router.theirs)?;
         netlink.set_up("eth0")?;
         // After "up": the kernel refuses a gateway whose link is down.
-        let [v4, v6] = side.ours;
+        let [v4, v6] = of_router.ours;
         netlink.add_route(&Route::via(Ipv4Addr::UNSPECIFIED.into(), 0, v4))?;
         netlink.add_route(&Route::via(Ipv6Addr::UNSPECIFIED.into(), 0, v6))
     })?;

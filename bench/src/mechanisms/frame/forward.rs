@@ -21,9 +21,9 @@
 //! | `forward_gain_64`, `_1514`, `_held`   | `before_best` over `manylane`, by CPU time; with the prefixes of `mod.rs` |
 //! | `list_forward_gain_held`              | `hotlist128` over `hotlist1024`                           |
 //! | `allocator_calls_per_frame`           | by the worker's thread, over 10 million frames            |
-//! | `allocator_calls_per_frame_odd`       | the same where every fourth frame is an odd one (`odd.rs`) |
+//! | `allocator_calls_per_frame_odd`       | the same where every fourth frame is an exception (`exceptions.rs`)  |
 
-use super::odd::Odd;
+use super::exceptions::Exceptions;
 use super::scheme::{Allocated, FILLED, Manylane, Scheme};
 use super::{FRAMES, RATIOS, push_best};
 use crate::baseline::calls::calls;
@@ -48,7 +48,7 @@ const MANYLANE: &str = "manylane";
 /// One worker for each scheme, all over the same tables.
 pub struct Forwarding {
     lanes: Vec<Mutex<Lane>>,
-    odd: Mutex<Odd>,
+    exceptions: Mutex<Exceptions>,
     counted: u64,
     _ground: Ground,
 }
@@ -79,9 +79,9 @@ impl Forwarding {
             Lane::new(MANYLANE, at, Manylane::<FILLED>::new(&ground.depot))?,
         ];
         let lanes = lanes.into_iter().map(Mutex::new).collect();
-        let odd = Mutex::new(Odd::new()?);
+        let exceptions = Mutex::new(Exceptions::new()?);
         let counted = if quick { COUNTED_QUICK } else { COUNTED };
-        Ok(Forwarding { lanes, odd, counted, _ground: ground })
+        Ok(Forwarding { lanes, exceptions, counted, _ground: ground })
     }
 
     pub fn round(&mut self, bench: &mut Bench) -> Result {
@@ -110,9 +110,9 @@ impl Forwarding {
         lock(manylane).switch.set(Arrival::Always, 0);
         let calls = calls_per_frame(bench, manylane, self.counted, |lane| lane.lane.turn())?;
         bench.push("allocator_calls_per_frame", "calls", calls);
-        let calls = calls_per_frame(bench, &self.odd, self.counted, Odd::turn)?;
+        let calls = calls_per_frame(bench, &self.exceptions, self.counted, Exceptions::turn)?;
         bench.push("allocator_calls_per_frame_odd", "calls", calls);
-        lock(&self.odd).check()
+        lock(&self.exceptions).check()
     }
 
     pub fn ratios(rounds: &mut Rounds) {

@@ -35,8 +35,8 @@
 //!
 //! Needs two cores with nothing else on them, and 100 MiB.
 
+mod exceptions;
 mod forward;
-mod odd;
 pub mod peer;
 mod scheme;
 mod untuned;
@@ -102,7 +102,7 @@ pub fn run(plan: &Plan, output: &Output) -> Result {
     let mut forwarding = Forwarding::new(plan.pace.quick)?;
     output.note("a packet: take, fill in the metadata, give back; 32 a call, 64 outstanding");
     // With each name, whether it is measured with jumbo packets, too.
-    let ways: [(&str, &dyn Way, bool); 8] = [
+    let ways: [(&str, &dyn MemoryScheme, bool); 8] = [
         ("before", &|| Allocated::new(Packets::<Glibc>::before()), true),
         ("snmalloc", &|| Allocated::new(Packets::<Snmalloc>::before()), true),
         ("mimalloc", &|| Allocated::new(Packets::<Mimalloc>::before()), true),
@@ -165,15 +165,15 @@ impl Row {
     }
 }
 
-/// A way to packet memory, whose loops are compiled for it alone.
-trait Way {
+/// A scheme of packet memory, whose loops are compiled for it alone.
+trait MemoryScheme {
     /// On one core, and across two.
     fn measure(&self, bench: &mut Bench, row: &Row) -> Result<[Option<f64>; 2]>;
 
     fn jumbo(&self, bench: &mut Bench, name: &str) -> Result;
 }
 
-impl<S: Scheme, M: Fn() -> S + Sync> Way for M {
+impl<S: Scheme, M: Fn() -> S + Sync> MemoryScheme for M {
     fn measure(&self, bench: &mut Bench, row: &Row) -> Result<[Option<f64>; 2]> {
         let one = bench.slice(1, |_, lap| work::on_one_core(&mut self(), row, &lap))?;
         let cross = bench.slice_with(

@@ -18,7 +18,7 @@
 use serde::Deserialize;
 
 use super::scheme::{BARE, FILLED, Manylane};
-use super::{FRAMES, ROWS, Row, SLICE, Way};
+use super::{FRAMES, MemoryScheme, ROWS, Row, SLICE};
 use crate::mechanisms::{Plan, interleave_on};
 use crate::peer::{self, Answer, Program};
 use crate::prelude::*;
@@ -41,7 +41,7 @@ pub fn run(plan: &Plan) -> Result {
     let region = Region::new(RegionConfig { frames: FRAMES, frame_size: 2048 })?;
     let depot = Depot::new(region, 2).expect("the region is new");
     let (filled, bare) = (|| Manylane::<FILLED>::new(&depot), || Manylane::<BARE>::new(&depot));
-    let own: [(&str, &dyn Way); 2] = [("manylane", &filled), ("manylane_bare", &bare)];
+    let own: [(&str, &dyn MemoryScheme); 2] = [("manylane", &filled), ("manylane_bare", &bare)];
     let mut bench = Bench::new(&plan.cores, plan.pace.quick)?;
     bench.shorten(SLICE);
     let (mut dpdk, ready): (_, Ready) = Program::start(&program, bench.cores(), None)?;
@@ -79,7 +79,7 @@ pub fn run(plan: &Plan) -> Result {
 }
 
 enum Contestant<'a> {
-    Own(&'static str, &'a dyn Way),
+    Own(&'static str, &'a dyn MemoryScheme),
     Dpdk(&'static str),
 }
 

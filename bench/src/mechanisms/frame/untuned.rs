@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use super::scheme::Allocated;
-use super::{ROWS, SLICE, Way};
+use super::{MemoryScheme, ROWS, SLICE};
 use crate::baseline::frame::{Glibc, Packets};
 use crate::mechanisms::Plan;
 use crate::prelude::*;

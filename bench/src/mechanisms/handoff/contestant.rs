@@ -197,12 +197,12 @@ impl Contestant {
     /// Sends these buckets to the other core, from the first frame after this on. Nothing is on its way.
     pub fn steer(&self, handed: &[bool; BUCKETS]) {
         lock(&self.steering).steer(handed);
-        self.settle();
+        self.drain();
     }
 
     /// Lets everything that has come leave. An error when a packet is missing then.
     pub fn check(&self) -> Result {
-        self.settle();
+        self.drain();
         let counts = self.counts();
         let lost: u64 = counts.lost.iter().sum();
         if counts.arrived != counts.transmitted + lost {
@@ -215,7 +215,7 @@ impl Contestant {
     }
 
     /// Lets everything leave that has arrived. Arrival must be off.
-    pub fn settle(&self) {
+    pub fn drain(&self) {
         let mut quiet = 0;
         let mut before = self.counts();
         while quiet < 4 {

@@ -286,7 +286,7 @@ impl<W: FnMut(&Pool, &mut [Frame], Run) + Send> Lab<'_, W> {
         let before = Mutex::new(None);
         let prepare = || {
             self.set(Arrival::Off, mix);
-            contestant.settle();
+            contestant.drain();
             *lock(&before) = Some(seen());
             self.set(arrival, mix);
         };

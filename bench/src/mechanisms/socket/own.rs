@@ -54,7 +54,7 @@ impl Own {
         Ok(socket)
     }
 
-    fn settle(&mut self) {
+    fn join_reader(&mut self) {
         self.read().clear();
         if let Some(thread) = self.reads.take()
             && let Err(panic) = thread.join()
@@ -67,7 +67,7 @@ impl Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        self.settle();
+        self.join_reader();
     }
 }
 
@@ -91,7 +91,7 @@ impl Sockets for Own {
 
     fn close(&mut self, socket: Open) -> Result {
         if matches!(socket, Open::Elsewhere) {
-            self.settle();
+            self.join_reader();
         }
         Ok(())
     }

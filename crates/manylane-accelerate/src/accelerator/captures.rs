@@ -63,7 +63,7 @@ impl Drop for Listener {
 /// The thread that serves captures, until it is dropped.
 pub(super) struct Captures {
     /// Gone when the thread is to end.
-    goes_on: Option<Sender<()>>,
+    keeps_running: Option<Sender<()>>,
     bell: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
 }
@@ -72,7 +72,7 @@ impl Captures {
     /// Serves at `listener`.
     pub fn start(listener: Listener, published: Arc<Published>) -> io::Result<Captures> {
         let bell = Arc::new(EventFd::open()?);
-        let (goes_on, ends) = channel();
+        let (keeps_running, ends) = channel();
         let targets = published.targets();
         let targets = targets.ok_or_else(|| io::Error::other("the programs are not loaded"))?;
         targets.set_bell(bell.clone());
@@ -83,13 +83,13 @@ impl Captures {
                 server.turn();
             }
         })?;
-        Ok(Captures { goes_on: Some(goes_on), bell, thread: Some(thread) })
+        Ok(Captures { keeps_running: Some(keeps_running), bell, thread: Some(thread) })
     }
 }
 
 impl Drop for Captures {
     fn drop(&mut self) {
-        drop(self.goes_on.take());
+        drop(self.keeps_running.take());
         self.bell.wake();
         if let Some(thread) = self.thread.take() {
             // The thread has panicked, and its message has said why; forwarding does not need it.

@@ -57,13 +57,13 @@ struct Guarded {
 }
 
 impl Guard {
-    /// Starts the thread, which rings `doorbell` when something has changed: the elements of sets, too, if `heeds_elements`.
+    /// Starts the thread, which rings `doorbell` when something has changed: the elements of sets, too, if `watches_elements`.
     /// These revoke nothing.
     pub fn start(
         changes: Changes,
         lease: LeaseMut,
         doorbell: Arc<EventFd>,
-        heeds_elements: bool,
+        watches_elements: bool,
     ) -> io::Result<Guard> {
         let fds = changes.fds().into_iter().map(|fd| fd.try_clone_to_owned());
         let fds = fds.collect::<io::Result<Vec<OwnedFd>>>()?;
@@ -74,7 +74,7 @@ impl Guard {
             changes_heard: 0,
             changes_judged: None,
             rules_heard: 0,
-            elements: heeds_elements.then(BTreeSet::new),
+            elements: watches_elements.then(BTreeSet::new),
         };
         let guarded = Arc::new(Mutex::new(guarded));
         let end = Arc::new(EventFd::open()?);

@@ -49,18 +49,18 @@ fn connection(
         CT_STATE => registers.load(to, &view.stage.state().to_ne_bytes()),
         CT_DIRECTION => {
             let value = flow.map(|flow| [u8::from(flow.is_reply)]);
-            told(registers, to, value, 1, view)
+            set_or_forget(registers, to, value, 1, view)
         }
         CT_STATUS => load_status(registers, to, view),
         CT_MARK => {
             let value = flow.and_then(|flow| flow.mark).map(u32::to_ne_bytes);
-            told(registers, to, value, 4, view)
+            set_or_forget(registers, to, value, 4, view)
         }
         CT_ZONE => {
             // A zone other than 0 may be that of one direction only.
             let zone = flow.and_then(|flow| flow.zone);
             let value = zone.filter(|&zone| direction.is_none() || zone == 0).map(u16::to_ne_bytes);
-            told(registers, to, value, 2, view)
+            set_or_forget(registers, to, value, 2, view)
         }
         // The name of its master's helper.
         CT_HELPER if is_unexpected(flow) => Step::If(Truth::No),
@@ -72,19 +72,19 @@ fn connection(
         CT_PROTOCOL => registers.load(to, &[view.class.protocol.number()]),
         CT_SRC | CT_SRC_IP | CT_SRC_IP6 => {
             let value = tuple.map(|tuple| Octets::of(tuple.source));
-            told(registers, to, value, width, view)
+            set_or_forget(registers, to, value, width, view)
         }
         CT_DST | CT_DST_IP | CT_DST_IP6 => {
             let value = tuple.map(|tuple| Octets::of(tuple.destination));
-            told(registers, to, value, width, view)
+            set_or_forget(registers, to, value, width, view)
         }
         CT_PROTO_SRC => {
             let value = tuple.map(|tuple| tuple.source_port.to_be_bytes());
-            told(registers, to, value, 2, view)
+            set_or_forget(registers, to, value, 2, view)
         }
         CT_PROTO_DST => {
             let value = tuple.map(|tuple| tuple.destination_port.to_be_bytes());
-            told(registers, to, value, 2, view)
+            set_or_forget(registers, to, value, 2, view)
         }
         _ => registers.load_unknown(to),
     }
@@ -136,7 +136,7 @@ pub(super) fn is_unexpected(flow: Option<&Flow>) -> bool {
 }
 
 /// A value that a flow has; `None` for one that is not known.
-fn told(
+fn set_or_forget(
     registers: &mut Registers,
     to: usize,
     value: Option<impl AsRef<[u8]>>,

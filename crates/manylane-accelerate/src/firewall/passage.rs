@@ -97,7 +97,7 @@ impl Firewall {
         // Of one priority, the chain that was made last comes first (`nf_hook_entries_grow`).
         bases.reverse();
         bases.sort_by_key(|spot| (place_of(base(spot).hook), base(spot).priority));
-        let mut way = Way {
+        let mut walk = Walk {
             rules: &self.rules,
             key: journey.key.clone(),
             flow: Some(journey.flow),
@@ -109,15 +109,15 @@ impl Firewall {
         let mut chains = Vec::new();
         for (table, chain) in bases {
             let base = base_of(&self.rules, table, chain);
-            if base.kind == "nat" && way.stage == Stage::Untracked {
+            if base.kind == "nat" && walk.stage == Stage::Untracked {
                 continue;
             }
-            let end = way.base(table, chain, base);
+            let end = walk.base(table, chain, base);
             chains.push(Passed {
                 hook: name_of(base.hook),
                 priority: base.priority,
                 place: self.rules.place(Spot { table, chain, rule: None }),
-                steps: std::mem::take(&mut way.steps),
+                steps: std::mem::take(&mut walk.steps),
             });
             if end != End::Accepted {
                 return Passage { chains, end };
@@ -183,8 +183,8 @@ const HOOKS: [(Hook, &str); 6] = [
     (Hook::Egress, "egress"),
 ];
 
-/// On the way.
-struct Way<'w> {
+/// A packet in the midst of its walk through the rules.
+struct Walk<'w> {
     rules: &'w Rules,
     /// With the packet's mark, as long as it is known.
     key: ClassKey,
@@ -234,7 +234,7 @@ struct Sofar {
     loses: Option<&'static str>,
 }
 
-impl Way<'_> {
+impl Walk<'_> {
     fn base(&mut self, table: usize, chain: usize, base: &Base) -> End {
         match self.chain(table, chain, base, 0) {
             Leads::Ends(end) => end,
@@ -264,7 +264,7 @@ impl Way<'_> {
                     }
                 }
             };
-            if let Some(end) = self.carry_out(&does, spot, base, depth) {
+            if let Some(end) = self.apply(&does, spot, base, depth) {
                 return end;
             }
         }
@@ -272,7 +272,7 @@ impl Way<'_> {
     }
 
     /// What follows from a rule that matches; `None` for the next rule.
-    fn carry_out(&mut self, does: &Does, spot: Spot, base: &Base, depth: usize) -> Option<Leads> {
+    fn apply(&mut self, does: &Does, spot: Spot, base: &Base, depth: usize) -> Option<Leads> {
         let read = &self.rules.tables[spot.table].read;
         let named = |chain: usize| &read.chains[chain].name;
         let verdict = match does {

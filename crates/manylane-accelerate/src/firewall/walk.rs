@@ -230,9 +230,9 @@ impl<'w> Walk<'w> {
                 }
                 Step::Decided(decision) => {
                     let at = At { here, ..*at };
-                    let (goes_on, ends) = self.decide(&at, number, decision, here, outcome);
+                    let (continues, ends) = self.decide(&at, number, decision, here, outcome);
                     // Where nothing ends, all packets reach the next rule.
-                    return if ends { join(next, goes_on) } else { Some(asks) };
+                    return if ends { join(next, continues) } else { Some(asks) };
                 }
                 Step::Map { set, from } => {
                     let at = At { here, ..*at };
@@ -288,8 +288,8 @@ impl<'w> Walk<'w> {
                 Truth::Maybe { asks } => at.here | asks,
             };
             let decision = elements.decision(element);
-            let (goes_on, has_ended) = self.decide(at, expression, decision, here, outcome);
-            next = join(next, goes_on);
+            let (continues, has_ended) = self.decide(at, expression, decision, here, outcome);
+            next = join(next, continues);
             ends |= has_ended;
         }
         // Nothing ends here, so all packets reach the next rule.

@@ -225,7 +225,7 @@ impl LaneThread {
     /// kernel got between the first look and the entry, nothing has noted: so the lane looks into
     /// conntrack once more.
     fn approve_entered(&mut self, entered: &[Entered]) {
-        let still = match self.tell_conntrack(entered) {
+        let still = match self.make_liberal(entered) {
             Ok(still) => still,
             Err(error) => return self.lose_conntrack(&error),
         };
@@ -244,20 +244,20 @@ impl LaneThread {
     }
 
     /// Makes TCP connections liberal. Which of the entered ones may still be forwarded.
-    fn tell_conntrack(&mut self, entered: &[Entered]) -> Result<Vec<bool>, NetlinkError> {
+    fn make_liberal(&mut self, entered: &[Entered]) -> Result<Vec<bool>, NetlinkError> {
         let mut still: Vec<_> = entered.iter().map(|one| !one.change.liberal).collect();
         let Some(kernel) = &mut self.conntrack else { return Ok(still) };
-        let is_told = |at: &usize| entered[*at].change.liberal;
-        let told: Vec<_> = (0..entered.len()).filter(is_told).collect();
-        if told.is_empty() {
+        let is_liberal = |at: &usize| entered[*at].change.liberal;
+        let liberal: Vec<_> = (0..entered.len()).filter(is_liberal).collect();
+        if liberal.is_empty() {
             return Ok(still);
         }
-        let changes: Vec<_> = told.iter().map(|&at| entered[at].change).collect();
+        let changes: Vec<_> = liberal.iter().map(|&at| entered[at].change).collect();
         let changed = kernel.requests.change(&changes)?;
         let tuples: Vec<_> = changes.iter().map(|change| change.tuple).collect();
         let found = kernel.requests.get(&tuples)?;
         // An answer that is missing is a refusal.
-        for ((at, changed), found) in told.into_iter().zip(changed).zip(found) {
+        for ((at, changed), found) in liberal.into_iter().zip(changed).zip(found) {
             let is_still = |found: &Connection| {
                 self.is_same(entered[at].number, found) && check(found).is_ok()
             };

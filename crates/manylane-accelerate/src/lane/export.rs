@@ -46,7 +46,7 @@ pub(crate) struct ExportTerms {
 pub(super) struct Exports {
     terms: ExportTerms,
     /// By the entry's number.
-    sides: Vec<[Side; 2]>,
+    counts: Vec<[DirectionCounts; 2]>,
     /// Entries that were taken out, oldest first: the flow table has their last counts in this order.
     leaving: VecDeque<Leaving>,
     records: Vec<Record>,
@@ -55,7 +55,7 @@ pub(super) struct Exports {
 
 /// A direction of an entry; 32 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Side {
+struct DirectionCounts {
     /// Packets and bytes in records so far.
     packets: u64,
     octets: u64,
@@ -69,7 +69,7 @@ struct Side {
 #[derive(Clone, Copy, Debug)]
 struct Leaving {
     tuples: [Tuple; 2],
-    sides: [Side; 2],
+    counts: [DirectionCounts; 2],
     reason: EndReason,
 }
 
@@ -99,19 +99,22 @@ impl Clock {
 
 impl Exports {
     pub fn new(terms: ExportTerms) -> Exports {
-        let (sides, leaving, records) = (Vec::new(), VecDeque::new(), Vec::new());
-        Exports { terms, sides, leaving, records, clock: Clock::default() }
+        let (counts, leaving, records) = (Vec::new(), VecDeque::new(), Vec::new());
+        Exports { terms, counts, leaving, records, clock: Clock::default() }
     }
 
     /// An entry begins, with all its counts at 0.
     fn begin(&mut self, FlowNumber(number): FlowNumber, interfaces: [[u32; 2]; 2]) {
         let place = number as usize;
-        if place >= self.sides.len() {
-            self.sides.resize(place + 1, [Side::default(); 2]);
+        if place >= self.counts.len() {
+            self.counts.resize(place + 1, [DirectionCounts::default(); 2]);
         }
         let since_ms = now_ms();
-        self.sides[place] =
-            interfaces.map(|interfaces| Side { since_ms, interfaces, ..Side::default() });
+        self.counts[place] = interfaces.map(|interfaces| DirectionCounts {
+            since_ms,
+            interfaces,
+            ..DirectionCounts::default()
+        });
     }
 
     /// Looks at what has passed in an entry that stays.
@@ -122,30 +125,30 @@ impl Exports {
         uses: [FlowUse; 2],
         interfaces: [Option<[u32; 2]>; 2],
     ) {
-        let Some(sides) = self.sides.get_mut(number as usize) else { return };
+        let Some(all) = self.counts.get_mut(number as usize) else { return };
         let (clock, terms) = (&self.clock, &self.terms);
         for direction in Direction::BOTH {
-            let (side, used) = (&mut sides[direction as usize], uses[direction as usize]);
-            let now = interfaces[direction as usize].unwrap_or(side.interfaces);
-            let reason = if side.packets == used.packets {
-                side.since_ms = clock.now_ms;
+            let (counts, used) = (&mut all[direction as usize], uses[direction as usize]);
+            let now = interfaces[direction as usize].unwrap_or(counts.interfaces);
+            let reason = if counts.packets == used.packets {
+                counts.since_ms = clock.now_ms;
                 None
-            } else if now != side.interfaces {
+            } else if now != counts.interfaces {
                 Some(EndReason::Forced)
             } else {
-                due(clock, terms, side, used)
+                due(clock, terms, counts, used)
             };
             if let Some(reason) = reason {
-                self.records.extend(side.record(clock, tuples, direction, used, reason));
+                self.records.extend(counts.record(clock, tuples, direction, used, reason));
             }
-            side.interfaces = now;
+            counts.interfaces = now;
         }
     }
 
     /// An entry is taken out: its last record is written when programs have counted its last packet.
     fn leave(&mut self, FlowNumber(number): FlowNumber, tuples: [Tuple; 2], why: Removal) {
-        let sides = self.sides.get_mut(number as usize).map(std::mem::take).unwrap_or_default();
-        self.leaving.push_back(Leaving { tuples, sides, reason: reason_of(why) });
+        let counts = self.counts.get_mut(number as usize).map(std::mem::take).unwrap_or_default();
+        self.leaving.push_back(Leaving { tuples, counts, reason: reason_of(why) });
     }
 
     /// The last records of entries that were taken out.
@@ -154,9 +157,9 @@ impl Exports {
             let Some(mut leaving) = self.leaving.pop_front() else { return };
             let Leaving { tuples, reason, .. } = leaving;
             for direction in Direction::BOTH {
-                let (side, used) =
-                    (&mut leaving.sides[direction as usize], uses[direction as usize]);
-                self.records.extend(side.record(&self.clock, tuples, direction, used, reason));
+                let (counts, used) =
+                    (&mut leaving.counts[direction as usize], uses[direction as usize]);
+                self.records.extend(counts.record(&self.clock, tuples, direction, used, reason));
             }
         }
     }
@@ -176,19 +179,24 @@ impl Exports {
 }
 
 /// Why a record is due of a direction that has packets in no record yet.
-fn due(clock: &Clock, terms: &ExportTerms, side: &Side, used: FlowUse) -> Option<EndReason> {
+fn due(
+    clock: &Clock,
+    terms: &ExportTerms,
+    counts: &DirectionCounts,
+    used: FlowUse,
+) -> Option<EndReason> {
     let ms = |limit: Duration| limit.as_millis() as u64;
     let idle = clock.now_ms.saturating_sub(clock.last_packet_ms(used.used));
     if idle >= ms(terms.inactive) {
         Some(EndReason::IdleTimeout)
-    } else if clock.now_ms.saturating_sub(side.since_ms) >= ms(terms.active) {
+    } else if clock.now_ms.saturating_sub(counts.since_ms) >= ms(terms.active) {
         Some(EndReason::ActiveTimeout)
     } else {
         None
     }
 }
 
-impl Side {
+impl DirectionCounts {
     /// The record of what has passed since the one before; nothing if nothing has.
     fn record(
         &mut self,

@@ -18,7 +18,7 @@ pub(super) struct Record {
     /// When it was entered: seconds from the lane's start on.
     pub admitted: u32,
     /// Packets of each direction that the kernel had at the last sweep.
-    pub left: [u16; 2],
+    pub passed: [u16; 2],
     /// `IPS_*`.
     pub status: u16,
     pub(in crate::lane) flags: u8,

@@ -51,12 +51,12 @@ impl LaneThread {
         let tuple = self.flows.tuple(number, Direction::Original);
         let Some(record) = self.records.get_mut(number) else { return };
         let packets = uses.iter().fold(0u32, |sum, one| sum.wrapping_add(one.packets as u32));
-        let left = uses.map(|one| one.left);
+        let passed = uses.map(|one| one.left);
         let is_used = std::mem::replace(&mut record.packets, packets) != packets;
-        let is_left = std::mem::replace(&mut record.left, left) != left;
+        let has_passed = std::mem::replace(&mut record.passed, passed) != passed;
         let record = *record;
         let change = |liberal, timeout| Change { tuple: asked(tuple), liberal, timeout };
-        if is_left {
+        if has_passed {
             // The kernel has seen packets: its window is as it was then. The port may be another one, too.
             if tuple.protocol == protocol::TCP {
                 work.relax.push((number, change(true, None)));
@@ -67,7 +67,7 @@ impl LaneThread {
         let rest = Duration::from_millis(100) * record.expires.saturating_sub(now);
         if is_used && rest < (whole / 2).max(SOON) {
             work.renew.push((number, change(false, Some(whole))));
-        } else if !is_used && !is_left && rest.is_zero() {
+        } else if !is_used && !has_passed && rest.is_zero() {
             // The connection lives in conntrack, if at all, by packets that were the kernel's.
             self.remove(number, Removal::Idle);
         }

@@ -229,7 +229,7 @@ impl LaneThread {
         for number in self.records.live(0, u32::MAX) {
             if let Some(record) = self.records.get_mut(number) {
                 // As if each direction had left a packet to the kernel.
-                record.left = record.left.map(|left| left.wrapping_sub(1));
+                record.passed = record.passed.map(|count| count.wrapping_sub(1));
             }
         }
     }

@@ -21,7 +21,7 @@
 //! | `own.rs`         | our own addresses, as far as others may have them                         |
 //! | `operator.rs`    | neighbours by the operator's word                                         |
 //! | `removal.rs`     | a port that is removed                                                    |
-//! | `way.rs`         | the way of a packet that was noted for a collector                         |
+//! | `packet_route.rs` | the route of a packet that was noted for a collector                      |
 //! | `transaction.rs` | routes and neighbours of another configuration                            |
 //!
 //! These files may use the configuration and the crates below this one; nothing else of `control`.
@@ -34,12 +34,12 @@ mod error;
 mod groups;
 mod operator;
 mod own;
+mod packet_route;
 mod removal;
 mod routes;
 #[cfg(test)]
 mod tests;
 mod transaction;
-mod way;
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -64,8 +64,8 @@ pub use error::RoutingError;
 pub use groups::GroupMember;
 pub use manylane_net::nexthop::ids::{GROUPS_MAX, NEIGHBOURS_MAX, PORTS_MAX};
 pub use operator::NeighbourRefused;
+pub use packet_route::PacketRoute;
 pub use transaction::is_busy;
-pub use way::Way;
 
 const _: () = assert!(GROUPS_MAX == config::GROUPS_MAX, "the configuration bounds the groups");
 

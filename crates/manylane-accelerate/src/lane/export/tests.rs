@@ -54,7 +54,7 @@ fn flows(exports: &mut Exports) -> Vec<FlowRecord> {
 fn records_of_a_direction_add_up_to_its_counters() {
     let (_exporter, mut exports) = exports();
     exports.begin(NUMBER, [[3, 4], [4, 3]]);
-    let start_ms = exports.sides[3][0].since_ms;
+    let start_ms = exports.counts[3][0].since_ms;
     let mut sums = [(0, 0); 2];
     let mut reasons = [Vec::new(), Vec::new()];
     // The original direction has packets until second 150, the other one in second 30 only.
@@ -64,11 +64,11 @@ fn records_of_a_direction_add_up_to_its_counters() {
             [used(second.min(150) * 7, second.min(150)), used(if second < 30 { 0 } else { 5 }, 30)];
         exports.look(NUMBER, tuples(), now, [None; 2]);
         for flow in flows(&mut exports) {
-            let side = usize::from(flow.interfaces == [4, 3]);
-            reasons[side].push((second, flow.reason));
-            sums[side] = (sums[side].0 + flow.packets, sums[side].1 + flow.octets);
+            let direction = usize::from(flow.interfaces == [4, 3]);
+            reasons[direction].push((second, flow.reason));
+            sums[direction] = (sums[direction].0 + flow.packets, sums[direction].1 + flow.octets);
             assert!(flow.start_ms <= flow.end_ms, "{flow:?}");
-            if side == 1 {
+            if direction == 1 {
                 // The second before is the last one that is known to have had no packet.
                 assert_eq!([flow.start_ms, flow.end_ms], [29, 30].map(|at| start_ms + at * 1000));
             }
@@ -84,7 +84,7 @@ fn records_of_a_direction_add_up_to_its_counters() {
 fn a_direction_is_a_record_with_its_ends_before_and_behind_the_router() {
     let (_exporter, mut exports) = exports();
     exports.begin(NUMBER, [[3, 4], [4, 3]]);
-    exports.clock = at(exports.sides[3][0].since_ms, 70);
+    exports.clock = at(exports.counts[3][0].since_ms, 70);
     exports.look(NUMBER, tuples(), [used(1, 70), used(2, 69)], [None; 2]);
     let [original, reply] = flows(&mut exports)[..] else { panic!("one for each direction") };
     let text = |flow: FlowRecord| {
@@ -102,9 +102,9 @@ fn a_direction_is_a_record_with_its_ends_before_and_behind_the_router() {
 fn another_way_out_is_another_record() {
     let (_exporter, mut exports) = exports();
     exports.begin(NUMBER, [[3, 4], [4, 3]]);
-    exports.clock = at(exports.sides[3][0].since_ms, 1);
+    exports.clock = at(exports.counts[3][0].since_ms, 1);
     exports.look(NUMBER, tuples(), [used(10, 1), used(0, 0)], [Some([3, 5]), None]);
-    exports.clock = at(exports.sides[3][0].since_ms, 61);
+    exports.clock = at(exports.counts[3][0].since_ms, 61);
     exports.look(NUMBER, tuples(), [used(12, 61), used(0, 0)], [Some([3, 5]), None]);
     let seen: Vec<_> = flows(&mut exports)
         .iter()
@@ -117,17 +117,17 @@ fn another_way_out_is_another_record() {
 fn a_place_that_is_used_again_begins_at_nothing() {
     let (_exporter, mut exports) = exports();
     exports.begin(NUMBER, [[3, 4], [4, 3]]);
-    exports.clock = at(exports.sides[3][0].since_ms, 61);
+    exports.clock = at(exports.counts[3][0].since_ms, 61);
     exports.look(NUMBER, tuples(), [used(9, 61), used(9, 61)], [None; 2]);
     exports.leave(NUMBER, tuples(), Removal::Ended);
     assert!(!exports.is_done());
     flows(&mut exports);
     exports.begin(NUMBER, [[3, 4], [4, 3]]);
-    exports.clock = at(exports.sides[3][0].since_ms, 61);
+    exports.clock = at(exports.counts[3][0].since_ms, 61);
     exports.look(NUMBER, tuples(), [used(1, 61), used(0, 0)], [None; 2]);
     let seen: Vec<_> = flows(&mut exports).iter().map(|flow| flow.packets).collect();
     assert_eq!(seen, [1]);
-    assert_eq!(exports.leaving[0].sides.map(|side| side.packets), [9, 9]);
+    assert_eq!(exports.leaving[0].counts.map(|counts| counts.packets), [9, 9]);
 }
 
 #[test]

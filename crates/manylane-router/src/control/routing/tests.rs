@@ -3,8 +3,8 @@
 mod carrier;
 mod operator;
 mod own;
+mod packet_route;
 mod removal;
-mod way;
 
 use std::net::Ipv6Addr;
 

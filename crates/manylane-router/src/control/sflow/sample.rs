@@ -10,7 +10,7 @@ use manylane_net::wire::ethernet::{ADDRESSES_LEN, HEADER_LEN, Mac, Tags, VLAN_TA
 use manylane_net::wire::ip;
 use manylane_worker::sampler::{End, Note, SampleCount};
 
-use crate::control::routing::Way;
+use crate::control::routing::PacketRoute;
 
 /// What the route of a note is looked up by: source, destination, and what the packet was sent to.
 pub(super) type Question = (IpAddr, IpAddr, Option<(PortId, Mac)>);
@@ -39,7 +39,7 @@ pub(super) struct Facts<'f> {
     /// What becomes of it.
     pub end: End,
     /// Its route.
-    pub way: Option<&'f Way>,
+    pub route: Option<&'f PacketRoute>,
     /// The interface that it leaves by, with its VLAN.
     pub output: Option<(u32, u16)>,
     /// What workers have counted of its port.
@@ -48,7 +48,7 @@ pub(super) struct Facts<'f> {
 
 /// The sample of a note.
 pub(super) fn flow(note: &Note, facts: &Facts<'_>) -> FlowSample {
-    let Facts { input, rate, end, way, output, count } = *facts;
+    let Facts { input, rate, end, route, output, count } = *facts;
     let (from, priority) = vlan(note.header());
     let to = output.map_or(0, |(_, vlan)| vlan);
     let switch = Switch { from: (from.into(), priority.into()), to: (to.into(), 0) };
@@ -65,10 +65,10 @@ pub(super) fn flow(note: &Note, facts: &Facts<'_>) -> FlowSample {
         drops: count.lost as u32,
         header: header(note),
         switch: (switch != Switch::default()).then_some(switch),
-        router: way.zip(question(note, end)).map(|(way, (_, destination, _))| Router {
-            next_hop: way.next_hop.unwrap_or_else(|| unspecified(destination)),
-            source_len: way.source_len,
-            destination_len: way.destination_len,
+        router: route.zip(question(note, end)).map(|(route, (_, destination, _))| Router {
+            next_hop: route.next_hop.unwrap_or_else(|| unspecified(destination)),
+            source_len: route.source_len,
+            destination_len: route.destination_len,
         }),
         translation: None,
     }

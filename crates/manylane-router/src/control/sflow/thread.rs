@@ -17,7 +17,7 @@ use manylane_worker::stats::{PortCount, StatsReader};
 
 use super::{Sampling, Sflow, lock, sample};
 use crate::control::open::Bell;
-use crate::control::routing::{Routing, Way};
+use crate::control::routing::{PacketRoute, Routing};
 
 /// A handle to the exporter's thread, which ends when the handle is dropped: what workers have noted is sent first.
 pub(in crate::control) struct Exporter {
@@ -134,7 +134,7 @@ impl Exporting {
             let routing = self.routing();
             notes.iter().map(|note| found(&routing, note)).collect()
         };
-        for (note, (way, egress)) in notes.iter().zip(found) {
+        for (note, (route, egress)) in notes.iter().zip(found) {
             let Some(&Port { number: input, .. }) = self.ports.get(note.port.index()) else {
                 continue;
             };
@@ -144,8 +144,8 @@ impl Exporting {
                     let output = egress.and_then(|(port, vlan)| {
                         self.ports.get(port.index()).map(|port| (port.number, vlan))
                     });
-                    let way = way.as_ref();
-                    let facts = sample::Facts { input, rate, end, way, output, count };
+                    let route = route.as_ref();
+                    let facts = sample::Facts { input, rate, end, route, output, count };
                     let flow = sample::flow(note, &facts);
                     (0..samples).for_each(|_| self.sender.add_flow(&flow));
                     lock(&self.sflow.sent).samples += u64::from(samples);
@@ -223,23 +223,23 @@ impl Exporting {
     }
 }
 
-/// The way of a sample that is forwarded, and the port whose device it leaves by, with the VLAN there.
-fn found(routing: &Routing, note: &Note) -> (Option<Way>, Option<(PortId, u16)>) {
+/// The route of a sample that is forwarded, and the port whose device it leaves by, with the VLAN there.
+fn found(routing: &Routing, note: &Note) -> (Option<PacketRoute>, Option<(PortId, u16)>) {
     let Noted::Sample { end, .. } = note.noted else { return (None, None) };
     let question = sample::question(note, end);
-    let way =
-        question.and_then(|(source, destination, sent)| routing.way(source, destination, sent));
-    let vlan = way.and_then(|way| routing.facts(way.port).vlan);
+    let route = question
+        .and_then(|(source, destination, sent)| routing.packet_route(source, destination, sent));
+    let vlan = route.and_then(|route| routing.facts(route.port).vlan);
     let vlan = vlan.map_or(0, |vlan| {
         let tag = &vlan.tags.as_bytes()[..VLAN_TAG_LEN];
         u16::from_be_bytes([tag[2], tag[3]])
     });
     let device = match end {
         End::Leaves(device, _) => Some(device),
-        End::Waits => way.map(|way| routing.device(way.port)),
+        End::Waits => route.map(|route| routing.device(route.port)),
         End::Delivered | End::Dropped(_) => None,
     };
-    (way, device.map(|device| (device, vlan)))
+    (route, device.map(|device| (device, vlan)))
 }
 
 /// Bits in a second, if the driver tells.

@@ -25,7 +25,7 @@ const OURS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 /// Neighbours that never answer, one after the other.
 const UNKNOWN: u8 = 8;
 
-pub struct Odd {
+pub struct Exceptions {
     /// Some until it ends.
     worker: Option<Worker>,
     stats: StatsReader,
@@ -33,8 +33,8 @@ pub struct Odd {
     _ground: Ground,
 }
 
-impl Odd {
-    pub fn new() -> Result<Odd> {
+impl Exceptions {
+    pub fn new() -> Result<Exceptions> {
         let mut ground = Ground::new(1, FRAMES, [0, 1].map(port).into())?;
         for (number, station) in (0..).zip(STATIONS) {
             ground.set_neighbour(PortId(number), station.into(), mac(1, number).0)?;
@@ -45,7 +45,7 @@ impl Odd {
         let errors = RateLimit::new(0, u32::MAX >> 2); // Every one of them is sent.
         let Lane { worker, stats, .. } =
             ground.lane(Place { errors, ..Place::new(0, [feed], no_sinks())? })?;
-        Ok(Odd { worker: Some(worker), stats, now_ns: 0, _ground: ground })
+        Ok(Exceptions { worker: Some(worker), stats, now_ns: 0, _ground: ground })
     }
 
     pub fn turn(&mut self) -> usize {
@@ -70,7 +70,7 @@ impl Odd {
     }
 }
 
-impl Drop for Odd {
+impl Drop for Exceptions {
     fn drop(&mut self) {
         // Its end drops what is held, by the ledger's rules.
         drop(self.worker.take().map(Worker::run));
@@ -91,35 +91,36 @@ fn mac(whose: u8, port: u16) -> Mac {
 
 /// Frames, ready to be copied.
 struct Traffic {
-    ordinary: Vec<u8>,
-    odd: Vec<Vec<u8>>,
+    fast_path: Vec<u8>,
+    exceptions: Vec<Vec<u8>>,
     next: usize,
 }
 
 impl Traffic {
     fn new() -> Traffic {
-        let ordinary = packet(STATIONS[1], 64, 64);
-        let mut odd = vec![packet(STATIONS[1], 1, 64), packet(STATIONS[1], 64, 1514)];
+        let fast_path = packet(STATIONS[1], 64, 64);
+        let mut exceptions = vec![packet(STATIONS[1], 1, 64), packet(STATIONS[1], 64, 1514)];
         let mut echo = packet(OURS, 64, 64);
         echo[23] = protocol::ICMP;
         header(OURS, 64, protocol::ICMP, 64).emit(&mut echo[14..], 30).expect("it fits");
         icmp::emit(&mut echo[34..], ECHO_REQUEST, 0, 7).expect("it fits");
-        odd.push(echo);
-        odd.extend((0..UNKNOWN).map(|host| packet(Ipv4Addr::new(10, 1, 7, host + 1), 64, 64)));
+        exceptions.push(echo);
+        exceptions
+            .extend((0..UNKNOWN).map(|host| packet(Ipv4Addr::new(10, 1, 7, host + 1), 64, 64)));
         let mut broken = packet(STATIONS[1], 64, 64);
         broken[24] ^= 1; // Its header's checksum.
-        odd.push(broken);
-        Traffic { ordinary, odd, next: 0 }
+        exceptions.push(broken);
+        Traffic { fast_path, exceptions, next: 0 }
     }
 
     fn fill(&mut self, pool: &mut Pool, batch: &mut Batch) -> Next {
         pool.take_into(batch, BATCH_MAX);
         for (number, frame) in batch.iter_mut().enumerate() {
             let bytes = if number % 4 == 0 {
-                self.next = (self.next + 1) % self.odd.len();
-                &self.odd[self.next]
+                self.next = (self.next + 1) % self.exceptions.len();
+                &self.exceptions[self.next]
             } else {
-                &self.ordinary
+                &self.fast_path
             };
             pool.region().set_window(frame, HEADROOM, HEADROOM + bytes.len() as u16);
             pool.region().bytes_mut(frame).copy_from_slice(bytes);
@@ -150,11 +151,11 @@ mod tests {
 
     #[test]
     fn every_exception_happens() {
-        let mut odd = Odd::new().expect("8 MiB can be mapped");
-        assert!(odd.check().is_err(), "nothing has come yet");
+        let mut exceptions = Exceptions::new().expect("8 MiB can be mapped");
+        assert!(exceptions.check().is_err(), "nothing has come yet");
         // In turns, not seconds: a turn is 10 ms.
         let turns = HOLD_MAX_NS / TURN_NS + 100;
-        assert!((0..turns).all(|_| odd.turn() >= BATCH_MAX));
-        odd.check().expect("all have come");
+        assert!((0..turns).all(|_| exceptions.turn() >= BATCH_MAX));
+        exceptions.check().expect("all have come");
     }
 }

@@ -1,4 +1,4 @@
-//! The way of a packet that a worker has noted, for collectors of samples.
+//! The route of a packet that a worker has noted, for collectors of samples.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use super::Routing;
 
 /// The route of a packet, by the tables of now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct PacketRoute {
     /// The port or sub-interface that it leads to.
     pub port: PortId,
     /// The next router; without one, the destination is on the link.
@@ -23,14 +23,14 @@ pub struct Way {
 }
 
 impl Routing {
-    /// The way of a packet that is forwarded. `sent` is the device's port that it left by, and the station that it was
+    /// The route of a packet that is forwarded. `sent` is the device's port that it left by, and the station that it was
     /// sent to: these two name the member of a group.
-    pub fn way(
+    pub fn packet_route(
         &self,
         source: IpAddr,
         destination: IpAddr,
         sent: Option<(PortId, Mac)>,
-    ) -> Option<Way> {
+    ) -> Option<PacketRoute> {
         let (_, id) = self.longest(destination)?;
         let key = match self.meaning(id) {
             NextHop::Via(key) => key,
@@ -38,7 +38,7 @@ impl Routing {
             NextHop::Connected(port) => Key { port, addr: destination },
             _ => return None,
         };
-        Some(Way {
+        Some(PacketRoute {
             port: key.port,
             next_hop: (key.addr != destination).then_some(key.addr),
             source_len: self.prefix_len(source),
