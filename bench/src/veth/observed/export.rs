@@ -147,7 +147,7 @@ impl Exporter<'_> {
         slice: Duration,
     ) -> Result<Result<FrameLap, String>> {
         match self.is_stateful {
-            true => Ok(by_lane(place, tier, flows, (self.core, slice))?.map(|lane| lane.lap)),
+            true => by_lane(place, tier, flows, (self.core, slice)),
             false => place.forwarded_by(tier, flows, (self.core, slice)),
         }
     }

@@ -6,8 +6,7 @@
 //! | `admitted_per_s`     | 65,536 flows by the time from their first frame until the lane has them    |
 //! | `admitted_per_cpu_s` | those flows by the time for which the lane's thread ran until then         |
 //!
-//! Ends of names: `_nat` for masquerade, `_v6`. The group `stateful` has these figures with `_65536`, of one round; here each round
-//! settles its connections anew.
+//! Ends of names: `_nat` for masquerade, `_v6`. Each round settles its connections anew.
 
 use super::*;
 

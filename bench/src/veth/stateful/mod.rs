@@ -10,8 +10,6 @@
 //! | `flows_*_over_kernel`        | a lane's rate by the kernel's with the same sink                            |
 //! | `flow_cost_ns`               | what a frame costs more than in the stateless lane, by short turns (`pairs`) |
 //! | `flow_floor_ns`              | what a frame costs more where a program counts it in a line of its flow     |
-//! | `flows_admitted_per_s_65536` | the flows by the time from their first frame until the lane has them, once  |
-//! | `flows_admitted_per_cpu_s_65536` | the flows by the time for which the lane's thread ran until then         |
 //!
 //! Ends of names, in this order: `_nat` for masquerade; `_10000` and `_65536` for that number of flows, and nothing for
 //! one; `_full` for the Internet's table; `_v6`. Flows differ in their destinations, which are all over the table.
@@ -218,14 +216,11 @@ impl Bed {
         let kernel = connections.name(&format!("flows_kernel_mpps{}", sink.suffix));
         let lane = connections.name(&format!("flows_{tier}_mpps"));
         let stateless = connections.name("flows_stateless_mpps");
-        let admitted =
-            ["", "cpu_"].map(|cpu| connections.name(&format!("flows_admitted_per_{cpu}s")));
         self.ruled.end_in(sink)?;
         // What the lane has not taken in one round it does not take in the next.
         let mut hopeless = None;
-        for round in
-            progress::rounds(&connections.name(&format!("forwards ({tier})")), plan.flow_rounds())
-        {
+        let doing = connections.name(&format!("forwards ({tier})"));
+        for _ in progress::rounds(&doing, plan.flow_rounds()) {
             let settled = self.are_settled(connections)?;
             let mut push = |name: &str, value: Result<f64, String>| {
                 let value = value.map_err(|cause| rounds.blame(cause)).ok();
@@ -243,15 +238,7 @@ impl Bed {
                 Err(cause) => Err(cause),
             };
             hopeless = by_lane.as_ref().err().cloned();
-            push(&lane, by_lane.as_ref().map(|lane| lane.lap.mpps()).map_err(String::clone));
-            if round == 0 && connections.count() == ALL && sink == XDP {
-                let times =
-                    by_lane.as_ref().ok().map(|lane| [lane.admitted.took, lane.admitted.ran]);
-                for (at, name) in admitted.iter().enumerate() {
-                    let per_s = times.map(|times| ALL as f64 / times[at].as_secs_f64());
-                    rounds.push(name, "1/s", per_s);
-                }
-            }
+            push(&lane, by_lane.as_ref().map(FrameLap::mpps).map_err(String::clone));
             if connections.has_stateless(sink) {
                 let pairs = match by_lane {
                     Ok(_) => self.beside_stateless(plan, connections, tier)?,
@@ -292,7 +279,7 @@ impl Bed {
         connections: &Connections,
         tier: &str,
         slice: Duration,
-    ) -> Result<Result<LaneLap, String>> {
+    ) -> Result<Result<FrameLap, String>> {
         progress::tick();
         if let Err(cause) = self.ruled.choose(tier)? {
             return Ok(Err(cause));
@@ -324,7 +311,7 @@ pub(super) fn by_lane(
     tier: &str,
     flows: &Flows,
     (core, slice): (usize, Duration),
-) -> Result<Result<LaneLap, String>> {
+) -> Result<Result<FrameLap, String>> {
     let count = flows.addresses().len();
     let generator = place.network.lab.generate(flows, 1, core)?;
     let before = place.source().ledger().passed;
@@ -332,8 +319,8 @@ pub(super) fn by_lane(
     let lap = place.lap(slice, Some(tier), || place.sunk())?;
     generator.stop()?;
     let share = lap.share();
-    if let (Some(admitted), true) = (admitted, share >= SHARE_MIN) {
-        return Ok(Ok(LaneLap { lap, admitted }));
+    if admitted.is_some() && share >= SHARE_MIN {
+        return Ok(Ok(lap));
     }
     let passed = place.source().ledger().passed;
     let grown = passed
@@ -344,12 +331,6 @@ pub(super) fn by_lane(
     Ok(Err(format!(
         "the lane forwards {share:.1} % of the frames; the kernel, mostly for {reason}"
     )))
-}
-
-/// Frames that the lane forwarded, and the time until it had the flows.
-pub(super) struct LaneLap {
-    pub lap: FrameLap,
-    admitted: Admitted,
 }
 
 /// The time until the lane had the flows: by the clock, and that for which its thread ran.
