@@ -186,8 +186,9 @@ fn condition(random: &mut Random, about: About, protocol: &str, hook: &str) -> S
                 "exthdr frag exists",
             ])
             .into(),
-        11 if about == About::V4 => random
-            .pick(&[
+        11 if about == About::V4 => way_back(
+            hook,
+            random.pick(&[
                 "ip frag-off & 0x3fff != 0",
                 "ip frag-off & 0x1fff == 0",
                 "ip protocol { tcp, icmp }",
@@ -197,19 +198,31 @@ fn condition(random: &mut Random, about: About, protocol: &str, hook: &str) -> S
                 "fib daddr type local",
                 "fib daddr type unicast",
                 "fib daddr type != local",
-            ])
-            .into(),
-        11 if about == About::V6 => random
-            .pick(&[
+                "fib saddr . iif oif exists",
+                "fib saddr . iif oif missing",
+            ]),
+        )
+        .into(),
+        11 if about == About::V6 => way_back(
+            hook,
+            random.pick(&[
                 "ip6 nexthdr tcp",
                 "ip6 nexthdr != udp",
                 "ip6 version 6",
                 "exthdr frag exists",
                 "frag nexthdr tcp",
-            ])
-            .into(),
+                "fib saddr . iif . mark oif exists",
+                "fib saddr . iif oif missing",
+            ]),
+        )
+        .into(),
         _ => connection(random, about),
     }
+}
+
+/// nftables asks for the way back before postrouting only (nft(8), FIB EXPRESSIONS).
+fn way_back(hook: &str, what: &'static str) -> &'static str {
+    if hook == "postrouting" && what.starts_with("fib saddr") { "meta mark 0" } else { what }
 }
 
 fn address(random: &mut Random, about: About, side: &str, not: &str) -> String {
@@ -404,7 +417,16 @@ fn rule(random: &mut Random, table: &str, jumps: &[&str], hook: &str) -> String 
         };
     }
     if random.percent(10) {
-        text += "-m comment --comment \"why\" ";
+        let mut more = vec![
+            "-m comment --comment \"why\" ",
+            "-m pkttype --pkt-type unicast ",
+            "-m pkttype ! --pkt-type unicast ",
+        ];
+        if hook == "PREROUTING" && matches!(table, "raw" | "mangle") {
+            more.extend(["-m rpfilter ", "-m rpfilter --invert "]);
+        }
+        // Without a draw: what follows stays as it is.
+        text += more[text.len() % more.len()];
     }
     let mut targets = vec![
         "-j ACCEPT".to_owned(),
