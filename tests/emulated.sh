@@ -4,7 +4,8 @@
 #     tests/emulated.sh MANYLANE     with this program, as `target/debug/manylane`
 #
 # The machine has Debian's kernel and programs, and runs tests of others, unchanged: the kernel's nft_flowtable.sh, and the
-# tests of xdp-forward. Each runs without manylane and with it; guest.sh says how, and the verdicts have to be the same.
+# tests of xdp-forward. Each runs without manylane and with it; guest.sh says how, and the verdicts have to be the same. It
+# has four virtio-net devices, too, and compares their counters with the table in docs/tiers.md.
 #
 # Needs `apt-get install qemu-system-x86 cpio xz-utils`, and a network for Debian's packages and crates.io: 230 MB at first,
 # kept in ~/.cache/manylane. apt checks the signatures of Debian's packages, cargo the sum of the crate. Root and KVM are not
@@ -125,11 +126,13 @@ image() {
         cd "$1/kernel/usr/lib/$modules"
         cp modules.* "$root/usr/lib/$modules"
         cp -r kernel/{net,lib,crypto,arch} "$root/usr/lib/$modules/kernel"
-        cp kernel/drivers/net/veth.* "$root/usr/lib/$modules/kernel/drivers/net"
+        cp kernel/drivers/net/{veth,virtio_net,net_failover}.* "$root/usr/lib/$modules/kernel/drivers/net"
+        cp -r --parents kernel/drivers/virtio "$root/usr/lib/$modules" # Where it is no part of the kernel itself.
         # The program that loads them would need liblzma, which its package only recommends.
         find "$root/usr/lib/$modules" -name '*.xz' -exec xz -d {} +
     )
     cp -r "$cache/tests" "$root/tests"
+    cp ../docs/tiers.md "$root/tests"
     mkdir "$root/tests/shims"
     cp emulated/shim.sh "$root/tests/shims/nft"
     cp emulated/shim.sh "$root/tests/shims/xdp-forward"
@@ -142,13 +145,18 @@ image() {
 
 # Starts the machine, and shows its results as they come.
 start() {
-    local status
+    local status number devices=()
+    # Two wires with two devices at each.
+    for number in 0 1 2 3; do
+        devices+=(-netdev "hubport,id=wire$number,hubid=$((number / 2))")
+        devices+=(-device "virtio-net-pci,netdev=wire$number,mac=52:54:00:00:00:0$number")
+    done
     : >"$1/results"
     tail -f --pid=$$ "$1/results" &
     timeout "$seconds_max" qemu-system-x86_64 -accel tcg,thread=single -cpu max -smp 1 -m 2048 -nodefaults -no-reboot \
         -nographic -kernel "$1"/kernel/boot/vmlinuz-* -initrd "$1/image" \
         -append "console=ttyS0 quiet panic=-1 rdinit=/init" \
-        -serial "file:$1/console" -serial "file:$1/results" </dev/null || true
+        "${devices[@]}" -serial "file:$1/console" -serial "file:$1/results" </dev/null || true
     status=$(sed -n 's/^status //p' "$1/results")
     [ -z "${CONSOLE:-}" ] || cp "$1/console" "$CONSOLE"
     [ -n "$status" ] || { tail -n 50 "$1/console"; echo "FAILED the machine ended before its tests"; return 1; }

@@ -13,6 +13,7 @@ main() {
     local failed=0
     mkdir "$notes"
     say "kernel $(uname -r), $(nft --version), $(manylane --version)"
+    virtio_net || failed=1
     flow_table plain
     flow_table front
     same flow_table plain front || failed=1
@@ -63,6 +64,123 @@ xdp_forward() {
         grep -q '^FAIL' "$notes/xdp_forward-$way" || break
         say "try $try failed"
     done
+}
+
+# Which of the kernel's counters have the packets of which tier on virtio-net: docs/tiers.md has to say the same. Pings of both
+# families pass from one wire to the other, by a router without rules.
+virtio_net() {
+    local tier row name read all pid wrong=0
+    local -A before seen
+    say "--- virtio_net"
+    virtio_hosts
+    for tier in kernel ingress driver; do
+        ip netns exec router manylane accelerate lan wan --tier "$tier" --socket "$virtio_socket" </dev/null &
+        pid=$!
+        virtio_has_tier "$tier" || { say "FAIL: virtio-net does not have the tier $tier"; wrong=1; }
+        virtio_ping 3 # Neighbours are known then.
+        while IFS='|' read -r name read all; do before[$name]=$(eval "$read"); done <<<"$virtio_rows"
+        virtio_ping 100 || wrong=1
+        while IFS='|' read -r name read all; do
+            seen[$name]+=" | $(virtio_cell $(($(eval "$read") - ${before[$name]})) "$all")"
+        done <<<"$virtio_rows"
+        kill "$pid" && wait "$pid"
+    done
+    while IFS='|' read -r name read all; do
+        row="| $name${seen[$name]} |"
+        if grep -qxF "$row" "$tests/tiers.md"; then
+            say "PASS: $row"
+        else
+            say "FAIL: docs/tiers.md has to say: $row"
+            wrong=1
+        fi
+    done <<<"$virtio_rows"
+    for name in client router server; do ip netns del "$name"; done
+    return "$wrong"
+}
+
+virtio_socket=/run/virtio.sock
+# A counter's name, how to read it, and by how much it grows with 100 pings of each family, there and back.
+virtio_rows='`ip -s link`, RX of the ingress interface|virtio_statistic lan rx|200
+`ip -s link`, TX of the egress interface|virtio_statistic wan tx|200
+`ethtool -S`, `rx0_xdp_packets` of the ingress interface|virtio_ethtool lan rx0_xdp_packets|200
+`ethtool -S`, `rx0_xdp_redirects` of the ingress interface|virtio_ethtool lan rx0_xdp_redirects|200
+`ethtool -S`, `tx0_xdp_tx` of the egress interface|virtio_ethtool wan tx0_xdp_tx|200
+`/proc/net/snmp`, `Ip ForwDatagrams`|virtio_snmp4|200
+`/proc/net/snmp6`, `Ip6OutForwDatagrams`|virtio_snmp6|200
+`manylane show ports`, `ifHCInUcastPkts` of the ingress interface|virtio_shown 0 ifHCInUcastPkts|200
+`manylane show ports`, `ifHCOutUcastPkts` of the egress interface|virtio_shown 1 ifHCOutUcastPkts|200'
+
+# A client, a router and a server, on the wires of eth0 with eth1, and of eth2 with eth3.
+virtio_hosts() {
+    local place device host name net octet
+    modprobe -a virtio_pci virtio_net
+    for place in '0 client eth0 1 1' '1 router lan 1 254' '2 router wan 2 254' '3 server eth0 2 1'; do
+        read -r device host name net octet <<<"$place"
+        ip netns list | grep -q "^$host" || ip netns add "$host"
+        # By its Ethernet address: the kernel numbers devices as it finds them.
+        device=$(grep -l "52:54:00:00:00:0$device" /sys/class/net/*/address | cut -d/ -f5)
+        ip link set "$device" netns "$host" name "$name"
+        ip -n "$host" address add "10.$net.0.$octet/24" dev "$name"
+        ip -n "$host" address add "2001:db8:$net::$octet/64" dev "$name" nodad
+        ip -n "$host" link set "$name" up
+    done
+    ip netns exec router sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
+    ip -n client route add default via 10.1.0.254
+    ip -n client route add default via 2001:db8:1::254
+    ip -n server route add default via 10.2.0.254
+    ip -n server route add default via 2001:db8:2::254
+}
+
+# Waits until both ports have tier $1: emulated, the verifier alone takes many seconds.
+virtio_has_tier() {
+    local try
+    for try in {1..120}; do
+        manylane show ports --json --socket "$virtio_socket" 2>/dev/null </dev/null |
+            jq -e --arg tier "$1" 'length == 2 and all(.[]; .tier == $tier)' >/dev/null && return
+        sleep 1
+    done
+    manylane show ports --socket "$virtio_socket" </dev/null
+    return 1
+}
+
+virtio_ping() {
+    local address said
+    for address in 10.2.0.1 2001:db8:2::1; do
+        said=$(ip netns exec client ping -q -c "$1" -i 0.01 "$address")
+        grep -q " $1 received" <<<"$said" || { say "FAIL: $said"; return 1; }
+    done
+}
+
+# Whether a counter that grew by $1 has the $2 packets; neighbours add some, and others are none.
+virtio_cell() {
+    if [ "$1" -ge "$2" ] && [ "$1" -le $(($2 + $2 / 4)) ]; then
+        echo yes
+    elif [ "$1" -le $(($2 / 4)) ]; then
+        echo no
+    else
+        echo "$1 of $2"
+    fi
+}
+
+virtio_statistic() {
+    ip -n router -s -j link show "$1" | jq ".[0].stats64.$2.packets"
+}
+
+virtio_ethtool() {
+    ip netns exec router ethtool -S "$1" | awk -v name="$2:" '$1 == name { print $2; found = 1 } END { if (!found) print 0 }'
+}
+
+virtio_snmp4() {
+    ip netns exec router awk '$1 == "Ip:" && !at { for (at = 1; $at != "ForwDatagrams"; at++); next }
+        $1 == "Ip:" { print $at }' /proc/net/snmp
+}
+
+virtio_snmp6() {
+    ip netns exec router awk '$1 == "Ip6OutForwDatagrams" { print $2 }' /proc/net/snmp6
+}
+
+virtio_shown() {
+    manylane show ports --json --socket "$virtio_socket" </dev/null | jq ".[$1].interface.$2"
 }
 
 # Runs a command with the shims of this way, and ends the daemons that they started.
