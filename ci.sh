@@ -38,7 +38,7 @@ steps=("${first[@]}" "${router[@]}" "${accelerator[@]}" "${protocols[@]}" "${che
 kernel_crates='(.name | test("^manylane-(io|accelerate|lab)$"))'
 packages="iperf3 curl iputils-ping iproute2 procps nftables iptables conntrack frr bird2 tcpdump tshark libpcap0.8 ethtool jq
     nfdump nfdump-sflow clang llvm libbpf-dev gcc g++ adduser binutils chromium lintian systemd libcap2-bin python3-venv
-    prometheus"
+    prometheus vsftpd"
 
 # --- The steps, one function each. -----------------------------------------------------------------
 

@@ -8,6 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use manylane_accelerate::programs::programs_named;
 use manylane_lab::accelerated::{Accelerated, IN_A_ROW, plain_hosts};
@@ -17,6 +18,8 @@ use manylane_lab::{
     CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6, Steady, SteadyOptions, Topology, ping, until,
 };
 use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 use super::workers::bed::{Hung, changed, is_forwarded_by};
 
@@ -250,6 +253,56 @@ fn a_file_has_whole_packets_and_reasons(topology: &Topology, tier: &str) {
     assert_eq!(left.len(), 1, "{shown}");
     assert!(left[0].starts_with("wan:kernel\t118\t118\t1\t"), "{shown}");
     capture.end();
+    none_is_left();
+}
+
+/// The words of Wireshark's interface for extcap programs (extcap(4)): interfaces, then packets by a FIFO.
+#[test]
+fn wireshark_is_served_as_by_the_router() {
+    let _alone = alone();
+    let Some(topology) = plain_hosts(IN_A_ROW) else { return };
+    let accelerated = start(&topology, "driver");
+    let socket = accelerated.socket();
+    let ask = |arguments: &[&str]| {
+        let mut command = mortal(MANYLANE);
+        command.arg("capture").arg("--socket").arg(&socket).args(arguments);
+        command.stdin(Stdio::null()).stderr(Stdio::inherit());
+        command
+    };
+    let list = ask(&["--extcap-interfaces", "--extcap-version=4.0"]).output();
+    let list = String::from_utf8(list.expect("it is built").stdout).expect("it is text");
+    for name in ["any", "lan", "wan"] {
+        assert!(list.contains(&format!("interface {{value=manylane-{name}}}")), "{list}");
+    }
+    let folder = socket.parent().expect("it has a folder");
+    let [fifo, file] = ["fifo", "captured"].map(|name| folder.join(name));
+    mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).expect("the folder is ours");
+    let mut command = ask(&["--capture", "--extcap-interface", "manylane-wan"]);
+    command.args(["--extcap-capture-filter", "icmp6", "--fifo"]).arg(&fifo);
+    let mut child = command.spawn().expect("it is built");
+    let reader = {
+        let (fifo, file) = (fifo.clone(), file.clone());
+        // Opened when both ends are, and read until the other end is closed.
+        thread::spawn(move || std::io::copy(&mut File::open(fifo)?, &mut File::create(file)?))
+    };
+    // Echo requests by wan: each is captured from when the filter is in the program.
+    let client = topology.host("client");
+    until("packets are in Wireshark's file", || {
+        all_answered(client, SERVER_V6, 56);
+        all_answered(client, SERVER_V4, 56);
+        let bytes = fs::read(&file).unwrap_or_default();
+        // The header of an IPv6 packet with ICMPv6 that was forwarded: its hop limit is one less.
+        let packet = [&[58, 63][..], &[0x20, 1, 0x0d, 0xb8, 0, 1]].concat();
+        let is_there = bytes.windows(packet.len()).any(|part| part == packet);
+        if is_there { Ok(()) } else { Err(format!("{} bytes", bytes.len())) }
+    });
+    signal(&child, Signal::SIGTERM);
+    let status = child.wait().expect("it is our child");
+    assert!(status.success(), "{status}");
+    reader.join().expect("it reads").expect("the FIFO is whole");
+    let bytes = fs::read(&file).expect("it was written");
+    let of_ipv4 = [[10, 1, 0, 1], [10, 2, 0, 1]].concat();
+    assert!(!bytes.windows(8).any(|part| part == of_ipv4), "the filter lets IPv4 pass");
     none_is_left();
 }
 

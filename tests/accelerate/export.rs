@@ -8,11 +8,8 @@
 //! | `show export`, `/metrics`  | the records at the collectors; a third collector is not there            |
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::path::Path;
-use std::process::Command;
 use std::thread::JoinHandle;
 
 use manylane_api::Client;
@@ -25,6 +22,7 @@ use nix::sys::signal::Signal;
 
 use super::flows::connected;
 use super::nfdump::Nfdump;
+use super::tshark::Tshark;
 
 const PORT: u16 = 9000;
 /// Bytes of a payload.
@@ -185,7 +183,7 @@ fn records_at_collectors_are_all_that_was_forwarded() {
     assert!(forwarded > 8 * ASKED as u64, "{forwarded}");
     let said = by_tcp.join().expect("it collects");
     nfcapd.end(topology.host("server"));
-    let octets = by_tshark(nfcapd.folder(), &said, forwarded, indices);
+    let octets = by_tshark(&said, forwarded, indices);
     by_nfdump(&nfcapd, forwarded, octets);
     drop((talks, topology));
 }
@@ -255,18 +253,9 @@ fn by_nfdump(nfcapd: &Nfdump, forwarded: u64, octets: u64) {
 }
 
 /// Messages of a connection as tshark reads them. Gives the sum of all bytes.
-fn by_tshark(folder: &Path, said: &[u8], forwarded: u64, [lan, wan]: [u32; 2]) -> u64 {
-    let file = folder.join("ipfix.pcap");
-    fs::write(&file, as_capture(said)).expect("the folder is ours");
-    let tshark = |arguments: &[&str]| {
-        let mut command = Command::new("tshark");
-        command.arg("-r").arg(&file).args(["-d", "udp.port==4739,cflow"]).args(arguments);
-        let output = command.output().expect("it is installed");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).expect("it is text")
-    };
-    let wrong = tshark(&["-Y", "_ws.malformed || _ws.expert.severity >= 0x600000"]);
-    assert_eq!(wrong, "", "malformed, or of an unknown template, or out of sequence");
+fn by_tshark(said: &[u8], forwarded: u64, [lan, wan]: [u32; 2]) -> u64 {
+    let tshark = Tshark::of(4739, "cflow", messages(said));
+    tshark.assert_well_formed();
     let fields = [
         "cflow.od_id",
         "cflow.packets",
@@ -277,9 +266,7 @@ fn by_tshark(folder: &Path, said: &[u8], forwarded: u64, [lan, wan]: [u32; 2]) -
         "cflow.nat_event",
         "cflow.post_natsource_ipv4_address",
     ];
-    let mut arguments = vec!["-T", "fields", "-E", "separator=|"];
-    fields.iter().for_each(|field| arguments.extend(["-e", field]));
-    let text = tshark(&arguments);
+    let text = tshark.fields(&fields);
     // A line for each message, a column for each field, a word for each record.
     let words = |field: &str| -> Vec<&str> {
         let column = fields.iter().position(|one| *one == field).expect("it is one of them");
@@ -315,28 +302,13 @@ fn by_tshark(folder: &Path, said: &[u8], forwarded: u64, [lan, wan]: [u32; 2]) -
     octets.iter().sum()
 }
 
-/// Each message of a stream as a datagram, in a capture of IPv4 packets (LINKTYPE_RAW).
-fn as_capture(said: &[u8]) -> Vec<u8> {
-    let mut file = Vec::new();
-    for word in [0xa1b2_c3d4u32, 2 | 4 << 16, 0, 0, 65_535, 101] {
-        file.extend(word.to_le_bytes());
-    }
+/// The messages of a stream.
+fn messages(said: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = said;
-    while !rest.is_empty() {
-        let (message, next) = rest.split_at(usize::from(u16::from_be_bytes([rest[2], rest[3]])));
+    std::iter::from_fn(move || {
+        let len = u16::from_be_bytes([*rest.get(2)?, *rest.get(3)?]);
+        let (message, next) = rest.split_at(len.into());
         rest = next;
-        let [whole, datagram] = [28, 8].map(|headers| (message.len() + headers) as u16);
-        let length = u32::from(whole);
-        for word in [0, 0, length, length] {
-            file.extend(u32::to_le_bytes(word));
-        }
-        file.extend([0x45, 0]);
-        file.extend(whole.to_be_bytes());
-        file.extend([0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
-        for half in [4739, 4739, datagram, 0] {
-            file.extend(u16::to_be_bytes(half));
-        }
-        file.extend(message);
-    }
-    file
+        Some(message)
+    })
 }

@@ -140,9 +140,10 @@ impl Bed {
             let is_all = packets == ledger.forwarded;
             if is_all { Ok(lines) } else { Err(format!("{packets} of {}", ledger.forwarded)) }
         });
+        let sent: u64 = self.sent.iter().sum();
+        assert!(ledger.forwarded >= sent / 10 * 9, "{} of {sent}", ledger.forwarded);
         println!(
-            "{} packets, forwarded {}: {} records, {} samples",
-            self.sent.iter().sum::<u64>(),
+            "{sent} packets, forwarded {}: {} records, {} samples",
             ledger.forwarded,
             lines.iter().filter(|line| line.is_record()).count(),
             lines.iter().filter(|line| line.is_sample()).count()

@@ -47,6 +47,7 @@ mod table;
 mod talk;
 mod trace;
 mod transit;
+mod tshark;
 mod why;
 mod workers;
 mod wrong_daemon;

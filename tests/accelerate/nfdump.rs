@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{self, Child, Command, Stdio};
 use std::thread;
 
@@ -50,11 +50,6 @@ impl Nfdump {
             let unread = socket.split_whitespace().nth(1).map(str::parse::<u64>);
             if unread == Some(Ok(0)) { Ok(()) } else { Err(socket) }
         });
-    }
-
-    /// Where a test may put files, too.
-    pub fn folder(&self) -> &Path {
-        &self.folder
     }
 
     /// Has it write all that its host has received.

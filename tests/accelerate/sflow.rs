@@ -11,13 +11,16 @@ use std::thread;
 use decoder::{Collector, Flow, assert_near};
 use manylane_api::Client;
 use manylane_api::accelerate::{ExportStatus, SflowStatus};
+use manylane_io::interface::Interface;
 use manylane_lab::accelerated::{Accelerated, IN_A_ROW, plain_hosts, topology};
-use manylane_lab::scenario::all_answered;
+use manylane_lab::generator::VlanLink;
+use manylane_lab::scenario::{all_answered, has};
 use manylane_lab::{
     CLIENT_V4, CLIENT_V6, Rules, SERVER_V4, SERVER_V6, Topology, WAN_V4, WAN_V6, udp_stream, until,
 };
 
 use super::nfdump::Nfdump;
+use super::tshark::Tshark;
 
 #[test]
 fn sums_at_the_collector_are_those_of_the_packets_at_ingress() {
@@ -203,6 +206,64 @@ fn a_translated_packet_is_sampled_with_both_its_ends() {
     for ends in [[CLIENT_V4, WAN_V4, SERVER_V4], [CLIENT_V6, WAN_V6, SERVER_V6]] {
         is_translated(&topology, &accelerated, &mut collector, ends);
     }
+    by_tshark(&collector);
+}
+
+/// tshark finds the same samples, and nothing malformed.
+fn by_tshark(collector: &Collector) {
+    if !has("tshark") {
+        return;
+    }
+    let datagrams = collector.datagrams.iter().map(Vec::as_slice);
+    let tshark = Tshark::of(6343, "sflow", datagrams);
+    tshark.assert_well_formed();
+    let text = tshark.fields(&["sflow_245.numsamples", "sflow_245.header_protocol"]);
+    let columns = text.lines().filter_map(|line| line.split_once('|'));
+    let (mut samples, mut headers) = (0, 0);
+    for (number, protocols) in columns {
+        samples += number.parse::<usize>().unwrap_or_else(|_| panic!("{text}"));
+        headers += protocols.split(',').filter(|protocol| *protocol == "1").count();
+    }
+    let Collector { flows, counters, discarded, .. } = collector;
+    assert_eq!(samples, flows.len() + counters.len() + discarded.len());
+    assert_eq!(headers, flows.len(), "headers of Ethernet frames");
+}
+
+/// A frame of a VLAN that the router does not have: the kernel's, in each tier, and sampled with its tag.
+#[test]
+fn a_tagged_frame_is_sampled_with_its_tag() {
+    for tier in ["ingress", "driver"] {
+        let Some(topology) = plain_hosts(IN_A_ROW) else { return };
+        let address = SocketAddr::new(SERVER_V4, 6343);
+        let mut collector = Collector::bind(topology.host("server"), address);
+        let arguments = ["--tier", tier, "--sflow-rate", "1", "--sflow", "10.2.0.1"];
+        let accelerated = start(&topology, &arguments);
+        let client = topology.host("client");
+        // Else the driver's program does not see tags (docs/tiers.md).
+        topology.tool("client", "ethtool -K eth0 txvlan off");
+        all_answered(client, SERVER_V4, 56);
+        let _in_vlan = client.run(|| {
+            let interface = Interface::read("eth0").expect("it was made");
+            VlanLink::attach(&interface, (0x8100, 100), None).expect("root may")
+        });
+        client.run(|| {
+            let socket = UdpSocket::bind("10.1.0.1:0").expect("the address is there");
+            for _ in 0..50 {
+                socket.send_to(&[0; SIZE], (SERVER_V4, 7)).expect("it has a route");
+            }
+        });
+        let lan = index(&topology, "lan");
+        let is_tagged = |flow: &&Flow| flow.header.get(12..16) == Some(&[0x81, 0, 0, 100]);
+        let tagged = until("all tagged frames are sampled", || {
+            settle(&accelerated, &mut collector);
+            let tagged: Vec<_> = collector.flows.iter().filter(is_tagged).cloned().collect();
+            if tagged.len() >= 50 { Ok(tagged) } else { Err(format!("{}", tagged.len())) }
+        });
+        for flow in tagged {
+            assert_eq!((flow.input, flow.output, flow.rate), (lan, 0, 1), "{tier}: {flow:?}");
+            assert_eq!(flow.switch, Some([100, 0, 0, 0]), "{tier}: {flow:?}");
+        }
+    }
 }
 
 /// A connection of the client's, with the router's address at the server.
@@ -357,7 +418,7 @@ fn settle(accelerated: &Accelerated, collector: &mut Collector) -> SflowStatus {
 
 fn index(topology: &Topology, name: &str) -> u32 {
     let name = name.to_owned();
-    let read = move || manylane_io::interface::Interface::read(&name);
+    let read = move || Interface::read(&name);
     topology.host("r1").run(read).expect("it is there").index
 }
 

@@ -1,5 +1,5 @@
-//! Rules, sets, connections and addresses change while established connections are forwarded by `manylane accelerate`: what
-//! the change forbids ends within the lane's limit, and other connections stay in the lane.
+//! Rules, sets, connections and addresses change while established connections are forwarded by `manylane accelerate`, in
+//! either tier: what the change forbids ends within the lane's limit, and other connections stay in the lane.
 //!
 //! The tests read no clock: datagrams have numbers, and a thousand a second are sent of each stream. After the command has
 //! returned, no more of them arrive than are sent within [`LIMIT`], beside what is sent until a listener of the kernel's
@@ -16,7 +16,7 @@ use manylane_io::eventfd::EventFd;
 use manylane_io::netlink::conntrack::{Conntrack, ConntrackEvents};
 use manylane_io::netlink::nftables;
 use manylane_io::poll::poll;
-use manylane_lab::accelerated::{Accelerated, topology};
+use manylane_lab::accelerated::{Accelerated, plain_hosts, topology};
 use manylane_lab::scenario::has;
 use manylane_lab::{Steady, SteadyOptions, Topology, until};
 use manylane_sync::doorbell::Wake;
@@ -64,53 +64,50 @@ const MASQUERADE: &str =
 /// Other rules, in one transaction.
 #[test]
 fn rules_that_drop_a_connection() {
-    let Some(bed) = Bed::make("", Age::Older) else { return };
-    let first = "ip saddr 10.1.0.2 drop; ip6 saddr 2001:db8:1::2 drop;";
-    bed.ends("nft -f", || bed.load(first, NEW, ""));
+    each("", &[Age::Older], |bed| {
+        let first = "ip saddr 10.1.0.2 drop; ip6 saddr 2001:db8:1::2 drop;";
+        bed.ends("nft -f", || bed.load(first, NEW, ""));
+    });
 }
 
 #[test]
 fn an_element_that_blocks() {
-    let Some(bed) = Bed::make("", Age::Younger) else { return };
     let add =
         "add element inet fw blocked { 10.1.0.2 }; add element inet fw blocked6 { 2001:db8:1::2 }";
-    bed.ends("nft add element", || bed.nft(add));
+    each("", &[Age::Younger], |bed| bed.ends("nft add element", || bed.nft(add)));
 }
 
 #[test]
 fn a_set_that_is_flushed() {
-    let Some(bed) = Bed::make("", Age::Younger) else { return };
-    bed.ends("nft flush set", || bed.nft("flush set inet fw served; flush set inet fw served6"));
+    let flush = "flush set inet fw served; flush set inet fw served6";
+    each("", &[Age::Younger], |bed| bed.ends("nft flush set", || bed.nft(flush)));
 }
 
 /// Without a connection the rules let none of these packets pass.
 #[test]
 fn a_connection_that_is_deleted() {
-    for age in [Age::Older, Age::Younger] {
-        let Some(bed) = Bed::make("", age) else { return };
+    each("", &AGES, |bed| {
         bed.close();
         bed.ends("conntrack -D", || {
             bed.router("conntrack -D -f ipv4 -s 10.1.0.2");
             bed.router("conntrack -D -f ipv6 -s 2001:db8:1::2");
         });
-    }
+    });
 }
 
 /// All of them end.
 #[test]
 fn connections_that_are_flushed() {
-    for age in [Age::Older, Age::Younger] {
-        let Some(bed) = Bed::make("", age) else { return };
+    each("", &AGES, |bed| {
         bed.close();
         bed.all_end("conntrack -F", || bed.router("conntrack -F"));
-    }
+    });
 }
 
 /// The kernel ends the connections that have the address, by a work queue, and a new one has another source.
 #[test]
 fn an_address_that_is_removed() {
-    for age in [Age::Older, Age::Younger] {
-        let Some(bed) = Bed::make(MASQUERADE, age) else { return };
+    each(MASQUERADE, &AGES, |bed| {
         // What leads there without the address.
         bed.router("ip route add 10.3.0.0/25 dev wan");
         bed.router("ip -6 route add 2001:db8:3::/65 dev wan");
@@ -121,16 +118,29 @@ fn an_address_that_is_removed() {
             bed.wait_until_ended("-f ipv4 --reply-dst 10.3.0.254");
             bed.wait_until_ended("-f ipv6 --reply-dst 2001:db8:3::fe");
         });
+    });
+}
+
+/// Each tier, with connections of each of these ages.
+fn each(translation: &str, ages: &[Age], change: impl Fn(&Bed)) {
+    for tier in ["ingress", "driver"] {
+        for age in ages {
+            println!("{tier}, {age:?}");
+            let Some(bed) = Bed::make(tier, translation, *age) else { return };
+            change(&bed);
+        }
     }
 }
 
 /// Of the streams' connections, beside manylane.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Age {
     /// The kernel does not announce their end.
     Older,
     Younger,
 }
+
+const AGES: [Age; 2] = [Age::Older, Age::Younger];
 
 /// The router, four streams through it, and what hears as the daemon does.
 struct Bed {
@@ -141,15 +151,17 @@ struct Bed {
 }
 
 impl Bed {
-    fn make(translation: &str, age: Age) -> Option<Bed> {
+    fn make(tier: &str, translation: &str, age: Age) -> Option<Bed> {
         if !has("nft") || !has("conntrack") {
             return None;
         }
-        let topology = topology(NETWORK)?;
+        // The driver forwards none whose checksum is open.
+        let topology = if tier == "driver" { plain_hosts(NETWORK) } else { topology(NETWORK) }?;
         load(&topology, "", NEW, translation);
         let [client, server] = ["client", "server"].map(|name| topology.host(name));
         let program = env!("CARGO_BIN_EXE_manylane");
-        let start = || Accelerated::start(topology.host("r1"), program, &["lan", "wan"]);
+        let router = topology.host("r1");
+        let start = || Accelerated::start_with(router, program, &["lan", "wan"], &["--tier", tier]);
         let begun = (age == Age::Younger).then(start);
         let stream = |[from, to]: [&str; 2]| {
             let address = |text: &str| -> IpAddr { text.parse().expect("it is an address") };
@@ -164,6 +176,9 @@ impl Bed {
             staying.iter().chain(&ending).for_each(|stream: &Steady| _ = stream.arrives("older"));
             start()
         });
+        for name in ["lan", "wan"] {
+            accelerated.wait_for_tier(name, tier);
+        }
         let bed = Bed { topology, accelerated, staying, ending: Arc::new(ending) };
         bed.wait_until_all_are_in_the_lane();
         Some(bed)

@@ -181,9 +181,20 @@ fn by_hand_where_rules_do_more() {
     }
 }
 
-/// By the kernel alone, then in the lane, then by the kernel alone.
+/// In each tier: by the kernel alone, then in the lane, then by the kernel alone.
 fn hold(rules: Ruleset) {
+    // A bridge has no driver of its own.
+    let tiers = if rules.inside.is_bridge { &["ingress"][..] } else { &["ingress", "driver"] };
+    tiers.iter().for_each(|tier| hold_in(&rules, tier));
+}
+
+fn hold_in(rules: &Ruleset, tier: &str) {
     let Some(topology) = rules.topology() else { return };
+    if tier == "driver" {
+        for host in ["client", "server"] {
+            topology.tool(host, "ethtool -K eth0 gro on tx off");
+        }
+    }
     rules.load(&topology);
     let ends = ["client", "server"].map(|name| topology.host(name));
     let families = [(SERVER_V4, rules.client(), rules.v4), (SERVER_V6, CLIENT_V6, rules.v6)];
@@ -206,7 +217,7 @@ fn hold(rules: Ruleset) {
     };
     // Older than the accelerator, and younger.
     open(&mut talks);
-    let accelerated = rules.start(&topology);
+    let accelerated = rules.start_in(&topology, tier);
     open(&mut talks);
     for (talk, family) in &mut talks {
         goes_by(&accelerated, talk, [rules.inside.name, rules.outside], family.way);
@@ -304,8 +315,15 @@ impl Ruleset {
     }
 
     fn start(&self, topology: &Topology) -> Accelerated {
+        self.start_in(topology, "ingress")
+    }
+
+    fn start_in(&self, topology: &Topology, tier: &str) -> Accelerated {
+        let (router, program) = (topology.host("r1"), env!("CARGO_BIN_EXE_manylane"));
         let ports = [self.inside.name, self.outside];
-        Accelerated::start(topology.host("r1"), env!("CARGO_BIN_EXE_manylane"), &ports)
+        let accelerated = Accelerated::start_with(router, program, &ports, &["--tier", tier]);
+        ports.iter().for_each(|name| _ = accelerated.wait_for_tier(name, tier));
+        accelerated
     }
 
     /// The client's IPv4 address.

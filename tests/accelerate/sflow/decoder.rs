@@ -26,7 +26,8 @@ pub struct Flow {
 /// All that a collector has received.
 pub struct Collector {
     received: Receiver<Vec<u8>>,
-    pub datagrams: u32,
+    /// The datagrams as they are.
+    pub datagrams: Vec<Vec<u8>>,
     pub agents: Vec<IpAddr>,
     pub flows: Vec<Flow>,
     /// Those that were forgotten.
@@ -60,7 +61,7 @@ impl Collector {
             }
         });
         let (agents, flows, counters, discarded) = Default::default();
-        Collector { received, datagrams: 0, total: 0, agents, flows, counters, discarded }
+        Collector { received, datagrams: Vec::new(), total: 0, agents, flows, counters, discarded }
     }
 
     /// Forgets the samples so far.
@@ -73,6 +74,7 @@ impl Collector {
     pub fn read(&mut self) {
         while let Ok(datagram) = self.received.try_recv() {
             self.datagram(&datagram);
+            self.datagrams.push(datagram);
         }
     }
 
@@ -81,8 +83,7 @@ impl Collector {
         assert_eq!(reader.word(), 5, "the version");
         let agent = reader.address();
         assert_eq!(reader.word(), 0, "the sub-agent");
-        self.datagrams += 1;
-        assert_eq!(reader.word(), self.datagrams, "no datagram is missing");
+        assert_eq!(reader.word() as usize, self.datagrams.len() + 1, "no datagram is missing");
         reader.word();
         let samples = reader.word();
         if !self.agents.contains(&agent) {

@@ -8,6 +8,7 @@ use manylane_lab::{SERVER_V4, SERVER_V6, until};
 use socket2::{SockRef, TcpKeepalive};
 
 use super::bed::{Bed, TIERS};
+use super::talk::Datagrams;
 use super::transfers::settled;
 
 #[test]
@@ -55,6 +56,37 @@ fn keepalives_that_the_lane_forwards_keep_a_connection_and_nothing_else_does() {
             (&pair.far).read_exact(&mut [0; 4]).expect("it arrives");
         }
         assert!(bed.accelerated.passed("no_flow") >= before + 2, "the lane forwarded at once");
+        bed.finish();
+    }
+}
+
+/// UDP's time is shorter than usual: datagrams that the lane alone sees give a connection its whole time again.
+#[test]
+fn datagrams_that_the_lane_forwards_keep_a_connection_of_a_shortened_timeout() {
+    for tier in TIERS {
+        let Some(bed) = Bed::usual(tier) else { return };
+        bed.topology.set("r1", "net/netfilter/nf_conntrack_udp_timeout_stream", LIVES_S);
+        let [client, server] = bed.hosts();
+        for address in [SERVER_V4, SERVER_V6] {
+            let flow = Datagrams::open(client, server, address);
+            let began = flow.near.local_addr().expect("it is connected");
+            bed.wait_for_lane("datagrams", || _ = flow.exchange(4));
+            let connection = || bed.connection(began).expect("it lives");
+            let id = connection().id;
+            let wait = |what: &str, is_so: fn(u64) -> bool| {
+                until(what, || match connection().timeout.expect("it has one").as_secs() {
+                    rest if is_so(rest) => Ok(()),
+                    rest => Err(format!("{rest} s")),
+                });
+            };
+            // Longer in all than it lives by its last packet that the kernel saw.
+            for _ in 0..3 {
+                wait("the connection has aged", |rest| rest <= 4);
+                bed.lane_has("datagrams of an aged connection", || _ = flow.exchange(1));
+                wait("the connection has its whole time again", |rest| rest >= 8);
+            }
+            assert_eq!(connection().id, id);
+        }
         bed.finish();
     }
 }

@@ -101,6 +101,33 @@ fn http_is_served() {
     }
 }
 
+/// Four connections at once, from the client and to it.
+#[test]
+fn what_iperf3_sends_passes_by_the_lane() {
+    if !has("iperf3") {
+        return;
+    }
+    for tier in TIERS {
+        let Some(bed) = Bed::usual(tier) else { return };
+        let mut command = mortal("iperf3");
+        command.arg("--server").stdout(Stdio::null()).stderr(Stdio::null());
+        let _server = Program::start(&bed.topology, "server", command);
+        listens(&bed, (SERVER_V4, 5201).into());
+        for (address, way) in [(SERVER_V4, ""), (SERVER_V6, ""), (SERVER_V6, "--reverse")] {
+            bed.wait_for_lane(&format!("iperf3 {way} and {address}"), || {
+                let line =
+                    format!("iperf3 --client {address} --parallel 4 --bytes 256M --json {way}");
+                let said = bed.topology.tool("client", &line);
+                let said: serde_json::Value = serde_json::from_str(&said).expect("it is JSON");
+                let received = said["end"]["sum_received"]["bytes"].as_u64();
+                // What is on its way at the end does not count.
+                assert!(received.is_some_and(|bytes| bytes >= 128 << 20), "{received:?}");
+            });
+        }
+        bed.finish();
+    }
+}
+
 /// As QUIC's are: large ones, both ways at once, from one port.
 #[test]
 fn datagrams_pass_both_ways() {

@@ -355,8 +355,8 @@ fn each_planted_bug_is_found() {
 
 /// Sets of rules that showed one of them, which saves the search; the others are searched for.
 const KNOWN: [u64; 33] = [
-    1, 2, 3, 4, 7, 8, 14, 22, 29, 31, 33, 38, 43, 47, 48, 77, 89, 93, 115, 123, 136, 145, 146, 150,
-    159, 213, 233, 236, 381, 389, 407, 633, 639,
+    1, 2, 3, 4, 7, 8, 14, 29, 31, 33, 38, 43, 47, 48, 77, 89, 93, 115, 123, 136, 145, 146, 150,
+    159, 198, 213, 236, 381, 389, 407, 633, 639, 896,
 ];
 const PACKETS: u64 = 2;
 const TRIES_MAX: usize = 3;

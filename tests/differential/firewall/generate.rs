@@ -220,7 +220,7 @@ fn condition(random: &mut Random, about: About, protocol: &str, hook: &str) -> S
     }
 }
 
-/// nftables asks for the way back before postrouting only (nft(8), FIB EXPRESSIONS).
+/// nftables looks for the way back before postrouting only (nft(8), FIB EXPRESSIONS).
 fn way_back(hook: &str, what: &'static str) -> &'static str {
     if hook == "postrouting" && what.starts_with("fib saddr") { "meta mark 0" } else { what }
 }
