@@ -22,12 +22,14 @@ pub struct ExporterOptions {
     pub templates_every: Duration,
     /// How often statistics are sent.
     pub statistics_every: Duration,
+    /// Where all records are of samples: one packet in how many is a sample. Sent with the templates.
+    pub sampling: Option<u32>,
 }
 
 impl Default for ExporterOptions {
     fn default() -> ExporterOptions {
         let [templates_every, statistics_every] = [20, 60].map(Duration::from_secs);
-        ExporterOptions { domain: 1, templates_every, statistics_every }
+        ExporterOptions { domain: 1, templates_every, statistics_every, sampling: None }
     }
 }
 
@@ -76,9 +78,9 @@ impl Exporter {
         let collectors: Vec<_> = destinations.into_iter().map(Collector::new).collect();
         let watches = collectors.iter().map(Collector::watch).collect();
         let watch = ExporterWatch { collectors: watches, lost: lost.clone() };
-        let ExporterOptions { domain, templates_every, statistics_every } = options;
+        let ExporterOptions { domain, templates_every, statistics_every, sampling } = options;
         let process = std::process::id();
-        let identity = Identity { domain, process, templates_every, statistics_every };
+        let identity = Identity { domain, process, templates_every, statistics_every, sampling };
         let sessions = collectors.into_iter().map(|one| Session::new(one, identity)).collect();
         let theirs = lost.clone();
         let thread = Builder::new().name("ipfix".into());
@@ -132,7 +134,7 @@ impl RecordSender {
     fn lose(&self, records: &[Record]) {
         let mut lost = lock(&self.lost);
         for record in records {
-            *lost += load_of(record);
+            *lost += record.load();
         }
     }
 }
@@ -168,13 +170,6 @@ fn run(mut sessions: Vec<Session>, items: &Receiver<Item>, lost: &Mutex<Load>) {
     let lost = *lock(lost);
     for session in &mut sessions {
         session.finish(now, lost, now.instant + FINISH_WITHIN);
-    }
-}
-
-fn load_of(record: &Record) -> Load {
-    match record {
-        Record::Flow(flow) => Load { records: 1, packets: flow.packets, octets: flow.octets },
-        Record::Nat(_) => Load { records: 1, ..Load::default() },
     }
 }
 

@@ -47,18 +47,13 @@ impl MessageBuilder {
     /// Adds a record. Whether it had room.
     #[must_use]
     pub fn add(&mut self, record: &Record) -> bool {
-        let (is_added, load) = match record {
-            Record::Flow(flow) => {
-                let load = Load { records: 1, packets: flow.packets, octets: flow.octets };
-                (self.add_by(template::of_flow(flow), flow), load)
-            }
-            Record::Nat(event) => {
-                let load = Load { records: 1, ..Load::default() };
-                (self.add_by(template::of_event(event), event), load)
-            }
+        let is_added = match record {
+            Record::Flow(flow) => self.add_by(template::of_flow(flow), flow),
+            Record::Nat(event) => self.add_by(template::of_event(event), event),
+            Record::Sampled(flow) => self.add_by(template::of_sampled(flow), flow),
         };
         if is_added {
-            self.load += load;
+            self.load += record.load();
         }
         is_added
     }

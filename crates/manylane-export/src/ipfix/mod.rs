@@ -3,6 +3,7 @@
 //! | File          | Holds                                                                                     |
 //! |---------------|-------------------------------------------------------------------------------------------|
 //! | `record.rs`   | [`FlowRecord`], [`NatEvent`], statistics: what is exported                                  |
+//! | `sampled.rs`  | [`SampledFlows`]: samples of packets become records of sampled flows                       |
 //! | `template.rs` | which information elements a record has, each with what writes it                          |
 //! | `message.rs`  | `MessageBuilder`: headers, sets, lengths                                                  |
 //! | `session.rs`  | `Session`: one collector's sequence number, and when it is sent templates and statistics  |
@@ -20,6 +21,7 @@
 mod exporter;
 mod message;
 mod record;
+mod sampled;
 mod session;
 mod template;
 #[cfg(test)]
@@ -28,6 +30,9 @@ mod tests;
 pub use exporter::{ExportStatus, Exporter, ExporterOptions, ExporterWatch, RecordSender};
 pub use message::{MESSAGE_MAX, MessageBuilder};
 pub use record::{EndReason, Ends, FlowRecord, NatChange, NatEvent, Record};
+pub use sampled::{
+    SampledCounts, SampledFlow, SampledFlows, SampledKey, SampledPacket, SampledTerms,
+};
 
 /// IANA's port for IPFIX by UDP and TCP.
 pub const PORT: u16 = 4739;

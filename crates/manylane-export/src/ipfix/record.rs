@@ -2,6 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use super::sampled::SampledFlow;
+use crate::collector::Load;
+
 /// Both ends of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ends {
@@ -29,6 +32,8 @@ pub enum EndReason {
     EndOfFlow = 3,
     /// The exporter or its operator ended it.
     Forced = 4,
+    /// The exporter needed the flow's memory for another one.
+    LackOfResources = 5,
 }
 
 /// Packets of one direction of a connection, since the record before.
@@ -85,6 +90,20 @@ pub enum Record {
     Flow(FlowRecord),
     /// Of a translation.
     Nat(NatEvent),
+    /// Of sampled packets.
+    Sampled(SampledFlow),
+}
+
+impl Record {
+    /// What is lost without it.
+    pub(super) fn load(&self) -> Load {
+        let (packets, octets) = match self {
+            Record::Flow(flow) => (flow.packets, flow.octets),
+            Record::Nat(_) => (0, 0),
+            Record::Sampled(flow) => (flow.packets, flow.packet.octets),
+        };
+        Load { records: 1, packets, octets }
+    }
 }
 
 impl From<FlowRecord> for Record {
@@ -115,4 +134,12 @@ pub(super) struct NotSent {
     pub flows: u64,
     pub packets: u64,
     pub octets: u64,
+}
+
+/// How an observation domain's packets are sampled (`samplingInterval`, `samplingAlgorithm`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sampling {
+    pub domain: u32,
+    /// One packet in how many.
+    pub rate: u32,
 }

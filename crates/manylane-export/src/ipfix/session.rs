@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::message::MessageBuilder;
-use super::record::{Exported, NotSent, Record};
+use super::record::{Exported, NotSent, Record, Sampling};
 use super::template;
 use crate::collector::{Collector, CollectorStatus, Load, Outcome, Transport};
 
@@ -16,13 +16,15 @@ pub(super) struct Identity {
     pub templates_every: Duration,
     /// How often statistics are sent.
     pub statistics_every: Duration,
+    /// One packet in how many is a sample, where all records are of samples.
+    pub sampling: Option<u32>,
 }
 
 /// Sends records to one collector.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) collector: Collector,
-    identity: Identity,
+    pub(super) identity: Identity,
     /// Data records that the collector was sent in this session, modulo 2^32.
     sequence: u32,
     /// The collector's session that this is about.
@@ -134,6 +136,10 @@ impl Session {
             self.templates_due = Some(now.instant + self.identity.templates_every);
             self.needs_templates = false;
             message.add_templates();
+            if let Identity { domain, sampling: Some(rate), .. } = self.identity {
+                // Behind the templates, a message has room for it.
+                let _ = message.add_by(&template::SAMPLING, &Sampling { domain, rate });
+            }
         }
         if statistics {
             let (exported, not_sent) = self.statistics();

@@ -8,10 +8,18 @@
 //! | 260, 261 | translations of IPv4, of IPv6                   | 34, 82 |
 //! | 262      | what has been exported (RFC 7011, section 4.1)  | 28    |
 //! | 263      | what has not been sent (RFC 7011, section 4.3)  | 28    |
+//! | 264, 265 | sampled flows of IPv4, of IPv6                  | 68, 104 |
+//! | 266      | how packets are sampled                         | 9     |
+//!
+//! Records of samples state `samplingInterval` and `samplingAlgorithm` (34, 35), and the options do so for the whole
+//! observation domain. RFC 5477 has later elements: `samplingPacketInterval` (305), how many packets are taken in a row, and
+//! `samplingPacketSpace` (306), how many are then left out. Collectors read 305 in two ways: goflow2 v2.2.6 and nfdump 1.7.1
+//! take it for the whole interval. All of them read 34 alike.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::record::{Ends, Exported, FlowRecord, NatChange, NatEvent, NotSent};
+use super::record::{Ends, Exported, FlowRecord, NatChange, NatEvent, NotSent, Sampling};
+use super::sampled::SampledFlow;
 
 /// A record's elements, in order.
 pub(super) struct Template<T: 'static> {
@@ -76,6 +84,11 @@ pub(super) fn of_event(event: &NatEvent) -> &'static Template<NatEvent> {
     if event.received.source.is_ipv4() { &NAT_V4 } else { &NAT_V6 }
 }
 
+/// The template of a sampled flow's record.
+pub(super) fn of_sampled(flow: &SampledFlow) -> &'static Template<SampledFlow> {
+    if flow.packet.key.ends.source.is_ipv4() { &SAMPLED_V4 } else { &SAMPLED_V6 }
+}
+
 /// All templates, then all templates of options.
 pub(super) fn write_all(templates: &mut Vec<u8>, options: &mut Vec<u8>) {
     for template in [&FLOW_V4, &FLOW_V4_TRANSLATED, &FLOW_V6, &FLOW_V6_TRANSLATED] {
@@ -84,8 +97,12 @@ pub(super) fn write_all(templates: &mut Vec<u8>, options: &mut Vec<u8>) {
     for template in [&NAT_V4, &NAT_V6] {
         template.write(templates);
     }
+    for template in [&SAMPLED_V4, &SAMPLED_V6] {
+        template.write(templates);
+    }
     EXPORTED.write(options);
     NOT_SENT.write(options);
+    SAMPLING.write(options);
 }
 
 /// The elements of a flow record: addresses as they arrive, what every flow has, and what is translated.
@@ -203,6 +220,70 @@ pub(super) static NOT_SENT: Template<NotSent> = Template {
     ],
 };
 
+/// The elements of a sampled flow's record: those that depend on the family, and those of both.
+macro_rules! sampled {
+    ($($of_family:expr),*) => {
+        &[
+            $($of_family,)*
+            // sourceTransportPort, destinationTransportPort, protocolIdentifier, ipClassOfService, tcpControlBits.
+            field(7, 2, |one, to| port(one.packet.key.ends.source, to)),
+            field(11, 2, |one, to| port(one.packet.key.ends.destination, to)),
+            field(4, 1, |one, to| to.push(one.packet.key.protocol)),
+            field(5, 1, |one, to| to.push(one.packet.key.class)),
+            field(6, 2, |one, to| to.extend(one.packet.tcp_flags.to_be_bytes())),
+            // ingressInterface, egressInterface, packetDeltaCount, octetDeltaCount.
+            field(10, 4, |one, to| to.extend(one.packet.key.interfaces[0].to_be_bytes())),
+            field(14, 4, |one, to| to.extend(one.packet.key.interfaces[1].to_be_bytes())),
+            field(2, 8, |one, to| to.extend(one.packets.to_be_bytes())),
+            field(1, 8, |one, to| to.extend(one.packet.octets.to_be_bytes())),
+            // flowStartMilliseconds, flowEndMilliseconds, flowEndReason.
+            field(152, 8, |one, to| to.extend(one.start_ms.to_be_bytes())),
+            field(153, 8, |one, to| to.extend(one.end_ms.to_be_bytes())),
+            field(136, 1, |one, to| to.push(one.reason as u8)),
+            // samplingInterval, samplingAlgorithm.
+            field(34, 4, |one, to| to.extend(one.rate.to_be_bytes())),
+            field(35, 1, |_, to| to.push(RANDOM)),
+        ]
+    };
+}
+
+pub(super) static SAMPLED_V4: Template<SampledFlow> = Template {
+    id: 264,
+    scopes: 0,
+    // sourceIPv4Address, destinationIPv4Address, their PrefixLengths, ipNextHopIPv4Address.
+    fields: sampled!(
+        field(8, 4, |one, to| v4(one.packet.key.ends.source, to)),
+        field(12, 4, |one, to| v4(one.packet.key.ends.destination, to)),
+        field(9, 1, |one, to| to.push(one.packet.prefix_lens[0])),
+        field(13, 1, |one, to| to.push(one.packet.prefix_lens[1])),
+        field(15, 4, |one, to| v4(next_hop(one), to))
+    ),
+};
+
+pub(super) static SAMPLED_V6: Template<SampledFlow> = Template {
+    id: 265,
+    scopes: 0,
+    // Likewise, of IPv6.
+    fields: sampled!(
+        field(27, 16, |one, to| v6(one.packet.key.ends.source, to)),
+        field(28, 16, |one, to| v6(one.packet.key.ends.destination, to)),
+        field(29, 1, |one, to| to.push(one.packet.prefix_lens[0])),
+        field(30, 1, |one, to| to.push(one.packet.prefix_lens[1])),
+        field(62, 16, |one, to| v6(next_hop(one), to))
+    ),
+};
+
+pub(super) static SAMPLING: Template<Sampling> = Template {
+    id: 266,
+    scopes: 1,
+    fields: &[
+        // observationDomainId; samplingInterval, samplingAlgorithm.
+        field(149, 4, |one, to| to.extend(one.domain.to_be_bytes())),
+        field(34, 4, |one, to| to.extend(one.rate.to_be_bytes())),
+        field(35, 1, |_, to| to.push(RANDOM)),
+    ],
+};
+
 // sourceIPv4Address, destinationIPv4Address, and those of IPv6.
 const SOURCE_V4: Field<FlowRecord> = field(8, 4, |one, to| v4(one.received.source, to));
 const DESTINATION_V4: Field<FlowRecord> = field(12, 4, |one, to| v4(one.received.destination, to));
@@ -246,6 +327,14 @@ fn event(NatEvent { received: Ends { source, .. }, change, .. }: &NatEvent) -> u
         (false, NatChange::Created) => 1,
         (false, NatChange::Deleted) => 2,
     }
+}
+
+/// `samplingAlgorithm`: at random.
+const RANDOM: u8 = 2;
+
+/// The next router; without one, the unspecified address, which both families write as zeros.
+fn next_hop(flow: &SampledFlow) -> SocketAddr {
+    (flow.packet.next_hop.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), 0).into()
 }
 
 /// An address of the other family is none.

@@ -3,7 +3,7 @@ use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
 use std::time::{Duration, Instant};
 
-use super::record::{Exported, NotSent};
+use super::record::{Exported, NotSent, Sampling};
 use super::session::{Identity, Now, Session};
 use super::template::{self, Template};
 use super::*;
@@ -35,6 +35,23 @@ fn flow(is_ipv4: bool, is_translated: bool) -> FlowRecord {
 fn event(is_ipv4: bool, change: NatChange) -> NatEvent {
     let (received, sent) = (ends(is_ipv4, [10, 53]), ends(is_ipv4, [99, 53]));
     NatEvent { time_ms: 1_700_000_000_123, change, received, sent, protocol: 6 }
+}
+
+fn sampled(is_ipv4: bool) -> SampledFlow {
+    let key =
+        SampledKey { ends: ends(is_ipv4, [10, 53]), protocol: 6, class: 0x88, interfaces: [3, 4] };
+    let next_hop = Some(ends(is_ipv4, [77, 0]).source.ip());
+    let packet =
+        SampledPacket { key, octets: 1500, tcp_flags: 0x12, next_hop, prefix_lens: [24, 0] };
+    let [start_ms, end_ms] = [1_700_000_000_000, 1_700_000_060_000];
+    SampledFlow {
+        rate: 1000,
+        packet,
+        packets: 3,
+        start_ms,
+        end_ms,
+        reason: EndReason::LackOfResources,
+    }
 }
 
 fn records() -> Vec<Record> {
@@ -136,6 +153,9 @@ fn each_template_says_how_long_its_elements_are() {
     }
     check(&template::EXPORTED, &Exported::default(), 28);
     check(&template::NOT_SENT, &NotSent::default(), 28);
+    check(template::of_sampled(&sampled(true)), &sampled(true), 68);
+    check(template::of_sampled(&sampled(false)), &sampled(false), 104);
+    check(&template::SAMPLING, &Sampling { domain: 1, rate: 1000 }, 9);
 }
 
 #[test]
@@ -153,7 +173,7 @@ fn a_message_is_as_rfc_7011_says() {
     assert_eq!((sequence, domain, time), (1234, 7, 1_700_000_001));
     let mut templates = Templates::new();
     parsed.learn(&mut templates);
-    assert_eq!(templates.keys().copied().collect::<Vec<_>>(), (256..=263).collect::<Vec<_>>());
+    assert_eq!(templates.keys().copied().collect::<Vec<_>>(), (256..=266).collect::<Vec<_>>());
     let records = parsed.records(&templates);
     assert_eq!(
         records.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
@@ -203,7 +223,8 @@ fn session(to: &str, domain: u32) -> Session {
     let address = CollectorAddress::parse(to, &both, PORT).expect("an address");
     let destination = Destination::resolve(&[address]).expect("a number").remove(0);
     let [templates_every, statistics_every] = [20, 60].map(Duration::from_secs);
-    let identity = Identity { domain, process: 42, templates_every, statistics_every };
+    let identity =
+        Identity { domain, process: 42, templates_every, statistics_every, sampling: None };
     Session::new(Collector::new(destination), identity)
 }
 
@@ -258,6 +279,48 @@ fn sequence_numbers_count_data_records_and_templates_return() {
     assert_eq!(with_templates, [0, 20, 40, 60]);
     // Nine times 320 records, and statistics at 0 and at 60.
     assert_eq!((seen, expected), (9 * 320, 9 * 320 + 4));
+}
+
+#[test]
+fn records_of_samples_and_their_domain_state_the_interval() {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+    let mut session = session(&format!("udp://{}", socket.local_addr().expect("bound")), 9);
+    session.identity.sampling = Some(1000);
+    let begin = Instant::now();
+    let both = [true, false].map(|is_ipv4| Record::Sampled(sampled(is_ipv4)));
+    session.tend(at(begin, 0), Load::default());
+    session.send_records(&both, at(begin, 0));
+    session.tend(at(begin, 20), Load::default());
+    let (mut templates, mut all) = (Templates::new(), Vec::new());
+    for message in received(&socket) {
+        assert_eq!(message.sequence, all.len() as u32);
+        message.learn(&mut templates);
+        all.extend(message.records(&templates));
+    }
+    let ids: Vec<_> = all.iter().map(|(id, _)| *id).collect();
+    // With the templates, again with the templates 20 s later.
+    assert_eq!(ids, [266, 262, 263, 264, 265, 266]);
+    for (id, record) in all.iter().filter(|(id, _)| *id >= 264) {
+        assert_eq!((number(&record[&34]), number(&record[&35])), (1000, 2), "{id}");
+    }
+    assert_eq!(number(&all[0].1[&149]), 9);
+    let (v4, v6) = (&all[3].1, &all[4].1);
+    for (element, bytes) in [
+        (8, &[192, 0, 2, 10][..]),
+        (12, &[192, 0, 2, 53]),
+        (9, &[24]),
+        (13, &[0]),
+        (15, &[192, 0, 2, 77]),
+        (5, &[0x88]),
+        (6, &[0, 0x12]),
+        (2, &[0, 0, 0, 0, 0, 0, 0, 3]),
+        (136, &[5]),
+    ] {
+        assert_eq!(v4[&element], bytes, "element {element}");
+    }
+    assert_eq!((v6[&62].last(), number(&v6[&1]), number(&v6[&29])), (Some(&77), 1500, 24));
+    let status = session.collector.status();
+    assert_eq!((status.sent_records, status.lost_records), (2, 0));
 }
 
 #[test]
