@@ -73,6 +73,44 @@ fn sums_of_records_are_exact_and_those_of_samples_are_near() {
     bed.compare();
 }
 
+/// On a router without rules, all flow records are of samples, and goflow2 has their rate.
+#[test]
+fn sampled_records_have_their_rate() {
+    let Some(program) = std::env::var_os("GOFLOW2") else {
+        return skip("GOFLOW2 is not set: tests/goflow2.sh prints it");
+    };
+    let Some(topology) = plain_hosts(IN_A_ROW) else { return };
+    let goflow2 = Goflow2::start(&topology, Path::new(&program));
+    let (url, rate) = (format!("udp://{SERVER_V4}:{IPFIX_PORT}"), RATE.to_string());
+    let arguments = ["--ipfix", &url, "--ipfix-sampling", &rate, "--ipfix-active", "1"];
+    let manylane = env!("CARGO_BIN_EXE_manylane");
+    let router = topology.host("r1");
+    let mut accelerated = Accelerated::start_with(router, manylane, &["lan", "wan"], &arguments);
+    let sent = FAMILIES.map(|family| {
+        let talk = Talk::open(&topology, [family.client, family.server]);
+        talk.ask(20);
+        let before = accelerated.forwarded();
+        talk.tell(PIECE);
+        accelerated.forwarded() - before
+    });
+    accelerated.signal(Signal::SIGTERM);
+    assert!(accelerated.wait().success(), "{}", accelerated.said());
+    until("goflow2 has records of both families, near what was forwarded", || {
+        let lines = goflow2.lines();
+        assert!(lines.iter().all(|line| line.sampling_rate == RATE), "{lines:#?}");
+        for (family, sent) in FAMILIES.iter().zip(sent) {
+            let ends = [family.client, family.server].map(Some);
+            let of_way = lines.iter().filter(|line| line.is_record() && line.ends() == ends);
+            let sum: u64 = of_way.map(|line| line.packets * RATE).sum();
+            let near = 5.0 * (sent as f64 * (RATE as f64 - 1.0)).sqrt();
+            if sum.abs_diff(sent) as f64 > near {
+                return Err(format!("{ends:?}: {sum} of {sent}"));
+            }
+        }
+        Ok(())
+    });
+}
+
 struct Family {
     client: IpAddr,
     server: IpAddr,

@@ -39,6 +39,7 @@ mod privileges;
 mod reload;
 mod rtnl;
 mod rules;
+mod sampled;
 mod sflow;
 mod stateful_changes;
 mod stateful_rules;

@@ -8,7 +8,8 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::thread;
 
-use decoder::{Collector, Flow, assert_near};
+pub use decoder::assert_near;
+use decoder::{Collector, Flow};
 use manylane_api::Client;
 use manylane_api::accelerate::{ExportStatus, SflowStatus};
 use manylane_io::interface::Interface;

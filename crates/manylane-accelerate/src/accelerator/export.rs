@@ -24,12 +24,24 @@ pub struct IpfixOptions {
     pub domain: u32,
     /// Whether translations that begin and end are records, too: of all the router's connections.
     pub nat_events: bool,
+    /// One packet in how many is a sample, of packets that are forwarded without an entry of the flow table; their flow
+    /// records have [an observation domain of their own](IpfixOptions::sampled_domain). Without it they have no records.
+    pub sampling: Option<u32>,
 }
 
 impl Default for IpfixOptions {
     fn default() -> IpfixOptions {
         let (active, inactive) = (IPFIX_ACTIVE, IPFIX_INACTIVE);
-        IpfixOptions { collectors: Vec::new(), active, inactive, domain: 1, nat_events: true }
+        let (collectors, sampling) = (Vec::new(), None);
+        IpfixOptions { collectors, active, inactive, domain: 1, nat_events: true, sampling }
+    }
+}
+
+impl IpfixOptions {
+    /// The observation domain of sampled flow records: collectors apply one rate to all records of a domain. The number is
+    /// far from those that operators give to routers.
+    pub fn sampled_domain(&self) -> u32 {
+        self.domain ^ 1 << 31
     }
 }
 
@@ -104,7 +116,7 @@ impl ExportView {
             queue_lost_records: exported.queue_lost.records,
             queue_lost_packets: exported.queue_lost.packets,
             nat_log: nat,
-            sflow: None,
+            ..ExportStatus::default()
         }
     }
 }

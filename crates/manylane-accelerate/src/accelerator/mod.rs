@@ -9,7 +9,7 @@
 //! | `mirror`  | `thread.rs`  | hears the kernel and the gate, alone writes the tables, alone stamps the lease       |
 //! | `reclaim` | `reclaim.rs` | waits for the programs, so that what was taken out of the tables can be used again   |
 //! | `api`     | `serve.rs`   | answers `manylane show`, if it has a socket                                          |
-//! | `sflow`    | `sflow/`     | sends samples and counters to sFlow collectors, with `--sflow`                |
+//! | `sflow`    | `sflow/`     | sends samples and counters to collectors, with `--sflow` or `--ipfix-sampling` |
 //! | `captures` | `captures.rs` | opens captures for other processes, if it has a socket                           |
 //! | `socket_manager`, `worker N` | `worker/` | forward what goes up to them, if a port is theirs                            |
 //!

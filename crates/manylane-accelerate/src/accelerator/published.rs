@@ -61,7 +61,7 @@ pub(super) struct Published {
     /// Collectors, where the operator names some.
     export: Option<ExportView>,
     pub questions: Questions<Thread>,
-    /// What is sampled for sFlow collectors; `None` without any.
+    /// What is sampled for collectors; `None` if nothing is.
     pub sflow: Option<Arc<SflowState>>,
     /// For captures; there when the thread is.
     pub targets: Option<Targets>,
@@ -457,8 +457,7 @@ impl Accelerated for Published {
         let mut status = self.export.as_ref().map(ExportView::status).unwrap_or_default();
         if let Some(sflow) = &self.sflow {
             let ports = self.view().ports.clone();
-            status.collectors.extend(sflow.collectors());
-            status.sflow = Some(sflow.status(&ports));
+            sflow.show(&mut status, &ports);
         }
         status
     }

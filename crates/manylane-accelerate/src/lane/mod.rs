@@ -72,7 +72,7 @@ use crate::questions::{Questions, Who, question_queue};
 
 pub(crate) use compared::{Compared, difference};
 pub(crate) use explained::{Asked, said};
-pub(crate) use export::ExportTerms;
+pub(crate) use export::{ExportTerms, now_ms};
 pub(crate) use kept::Kept;
 pub(crate) use listed::{Filter, PortNames, Sum, Sums};
 pub(crate) use terms::{LanePort, LaneTerms};

@@ -70,6 +70,7 @@ struct sflow_note {
 #define SFLOW_IS_TRANSLATED (1 << 26)
 #define SFLOW_IS_V6 (1 << 27)
 #define SFLOW_IS_REPORT (1 << 28)
+#define SFLOW_IS_TRACKED (1 << 29) /* by an entry of the flow table */
 
 /* What is kept of a packet until it is done. */
 struct sflow_kept {
@@ -213,6 +214,8 @@ static __always_inline int note_kept(const struct sflow_kept *keeps, __u32 sampl
 	note->mac[0] = keeps->mac[0];
 	note->mac[1] = keeps->mac[1];
 	__builtin_memcpy(note->header, keeps->header, SFLOW_HEADER);
+	if (keeps->flow)
+		note->what |= SFLOW_IS_TRACKED;
 	note_translation(note, keeps->flow, keeps->is_ipv6);
 	bpf_ringbuf_submit(note, 0);
 	return 1;

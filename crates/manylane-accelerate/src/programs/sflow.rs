@@ -77,6 +77,8 @@ pub struct SflowNote {
     pub tag: Option<(u16, u16)>,
     /// The egress interface and the neighbour's Ethernet address, if a program or worker forwards it.
     pub egress: Option<(u32, [u8; 6])>,
+    /// Whether it follows an entry of the flow table.
+    pub is_tracked: bool,
     /// Its new ends, if it is translated.
     pub translated: Option<[(IpAddr, u16); 2]>,
     /// Its first bytes, as received, without that tag.
@@ -200,6 +202,7 @@ impl SflowNote {
             tag: is(IS_TAGGED)
                 .then(|| (if is(IS_802_1AD) { 0x88a8 } else { 0x8100 }, short(28) as u16)),
             egress: (verdict == 0).then(|| (short(32), mac)),
+            is_tracked: is(IS_TRACKED),
             translated: is(IS_TRANSLATED)
                 .then(|| [(addresses[0], ports[0]), (addresses[1], ports[1])]),
             header: header[..header.len().min(short(20) as usize)].to_vec(),
@@ -234,6 +237,7 @@ const IS_802_1AD: u64 = 25;
 const IS_TRANSLATED: u64 = 26;
 const IS_V6: u64 = 27;
 const IS_REPORT: u64 = 28;
+const IS_TRACKED: u64 = 29;
 
 /// Room for some 4,500 notes: 50 ms of 90,000 samples a second.
 const RING_BYTES: u32 = 1 << 20;

@@ -44,7 +44,7 @@ use utoipa::ToSchema;
 
 use super::{ApiError, CaptureFile, CaptureRequest, RouteStatus, SetError, Setting};
 
-pub use super::export::{CollectorStatus, ExportStatus, NatLogStatus};
+pub use super::export::{CollectorStatus, ExportStatus, NatLogStatus, SampledStatus};
 pub use super::interface::InterfaceCounters;
 pub use super::kernel_flows::{KernelCounts, KernelFlow, KernelFlows, KernelFlowsRequest};
 pub use super::sflow::{SflowPort, SflowStatus};

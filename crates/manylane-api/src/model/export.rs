@@ -23,6 +23,8 @@ pub struct ExportStatus {
     pub queue_lost_packets: u64,
     /// The log of translations; none if it is off.
     pub nat_log: Option<NatLogStatus>,
+    /// Flow records of samples; none if they are off.
+    pub sampled: Option<SampledStatus>,
     /// Samples; none without a collector of sFlow.
     pub sflow: Option<SflowStatus>,
 }
@@ -41,7 +43,7 @@ pub struct SampleExportStatus {
 pub struct CollectorStatus {
     /// Its address, as the operator wrote it.
     pub address: String,
-    /// What it is sent: `ipfix` or `sflow`.
+    /// What it is sent: `ipfix`, `ipfix-sampled` or `sflow`.
     pub protocol: String,
     /// `idle`: nothing has been sent yet; `connecting`; `sending`; `unreachable`.
     pub state: String,
@@ -72,4 +74,21 @@ pub struct NatLogStatus {
     pub gaps: u64,
     /// Why conntrack cannot be heard.
     pub trouble: Option<String>,
+}
+
+/// Flow records of sampled packets: those that are forwarded without an entry of the flow table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SampledStatus {
+    /// The observation domain's number, which no exact record has.
+    pub domain: u32,
+    /// One packet in how many is a sample, as records state it.
+    pub rate: u32,
+    /// Samples in records, and in flows that will have a record.
+    pub samples: u64,
+    /// Flows that have no record yet.
+    pub flows: u64,
+    /// Records that were written early, since another flow needed the memory.
+    pub evicted: u64,
+    /// Samples that found no room in the programs' ring; some of them may belong to connections with exact records.
+    pub lost: u64,
 }

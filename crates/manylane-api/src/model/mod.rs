@@ -18,7 +18,7 @@ mod unseen;
 mod why;
 
 pub use capture::{CaptureFile, CapturePart, CaptureRequest, SNAP_MAX};
-pub use export::{CollectorStatus, ExportStatus, NatLogStatus, SampleExportStatus};
+pub use export::{CollectorStatus, ExportStatus, NatLogStatus, SampleExportStatus, SampledStatus};
 pub use extent::Extent;
 pub use forwarder::{
     AddressState, AddressStatus, ApiError, BucketStatus, CopyStatus, Daemon, DropStatus,

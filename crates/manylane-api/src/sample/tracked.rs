@@ -189,6 +189,8 @@ pub(super) fn export() -> ExportStatus {
         ..collector("tcp://[2001:db8::5]:4739")
     };
     let samples = CollectorStatus { protocol: "sflow".into(), ..collector("udp://10.2.0.5:6343") };
+    let sampled =
+        CollectorStatus { protocol: "ipfix-sampled".into(), ..collector("udp://10.2.0.5:4739") };
     let lan = SflowPort {
         name: "lan".into(),
         rate: 1000,
@@ -198,13 +200,21 @@ pub(super) fn export() -> ExportStatus {
         unreported: 4,
     };
     ExportStatus {
-        collectors: vec![collector("udp://10.2.0.5:4739"), away, samples],
+        collectors: vec![collector("udp://10.2.0.5:4739"), away, sampled, samples],
         active_s: 60,
         inactive_s: 15,
         domain: 1,
         queue_lost_records: 7,
         queue_lost_packets: 700,
         nat_log: Some(NatLogStatus { events: 1200, gaps: 1, trouble: None }),
+        sampled: Some(SampledStatus {
+            domain: 0x8000_0001,
+            rate: 1000,
+            samples: 1_900,
+            flows: 40,
+            evicted: 6,
+            lost: 10,
+        }),
         sflow: Some(SflowStatus {
             agent: Some([10, 2, 0, 254].into()),
             polling_ms: 20_000,

@@ -35,11 +35,12 @@ impl MessageBuilder {
 
     /// Adds all templates. To be the first of a message.
     pub fn add_templates(&mut self) {
-        let (mut templates, mut options) = (Vec::new(), Vec::new());
-        template::write_all(&mut templates, &mut options);
-        for (id, body) in [(TEMPLATE_SET, templates), (OPTIONS_TEMPLATE_SET, options)] {
-            self.open(id);
-            self.bytes.extend(body);
+        self.open(TEMPLATE_SET);
+        template::write_all(&mut self.bytes);
+        // nfdump reads the first template of such a set, and leaves out the others.
+        for options in template::write_options() {
+            self.open(OPTIONS_TEMPLATE_SET);
+            self.bytes.extend(options);
         }
         self.has_templates = true;
     }

@@ -9,12 +9,12 @@
 //! | 262      | what has been exported (RFC 7011, section 4.1)  | 28    |
 //! | 263      | what has not been sent (RFC 7011, section 4.3)  | 28    |
 //! | 264, 265 | sampled flows of IPv4, of IPv6                  | 68, 104 |
-//! | 266      | how packets are sampled                         | 9     |
+//! | 266      | how packets are sampled                         | 8     |
 //!
-//! Records of samples state `samplingInterval` and `samplingAlgorithm` (34, 35), and the options do so for the whole
+//! Records of samples state `samplingInterval` and `samplingAlgorithm` (34, 35), and options state the interval for the whole
 //! observation domain. RFC 5477 has later elements: `samplingPacketInterval` (305), how many packets are taken in a row, and
-//! `samplingPacketSpace` (306), how many are then left out. Collectors read 305 in two ways: goflow2 v2.2.6 and nfdump 1.7.1
-//! take it for the whole interval. All of them read 34 alike.
+//! `samplingPacketSpace` (306), how many are then left out. goflow2 v2.2.6 takes 305 for the whole interval, and nfdump 1.7.1
+//! takes no rate from 305 and 306. Both read 34.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -89,8 +89,8 @@ pub(super) fn of_sampled(flow: &SampledFlow) -> &'static Template<SampledFlow> {
     if flow.packet.key.ends.source.is_ipv4() { &SAMPLED_V4 } else { &SAMPLED_V6 }
 }
 
-/// All templates, then all templates of options.
-pub(super) fn write_all(templates: &mut Vec<u8>, options: &mut Vec<u8>) {
+/// All templates but those of options.
+pub(super) fn write_all(templates: &mut Vec<u8>) {
     for template in [&FLOW_V4, &FLOW_V4_TRANSLATED, &FLOW_V6, &FLOW_V6_TRANSLATED] {
         template.write(templates);
     }
@@ -100,9 +100,16 @@ pub(super) fn write_all(templates: &mut Vec<u8>, options: &mut Vec<u8>) {
     for template in [&SAMPLED_V4, &SAMPLED_V6] {
         template.write(templates);
     }
-    EXPORTED.write(options);
-    NOT_SENT.write(options);
-    SAMPLING.write(options);
+}
+
+/// The templates of options.
+pub(super) fn write_options() -> [Vec<u8>; 3] {
+    let mut all = [const { Vec::new() }; 3];
+    let [exported, not_sent, sampling] = &mut all;
+    EXPORTED.write(exported);
+    NOT_SENT.write(not_sent);
+    SAMPLING.write(sampling);
+    all
 }
 
 /// The elements of a flow record: addresses as they arrive, what every flow has, and what is translated.
@@ -277,10 +284,9 @@ pub(super) static SAMPLING: Template<Sampling> = Template {
     id: 266,
     scopes: 1,
     fields: &[
-        // observationDomainId; samplingInterval, samplingAlgorithm.
+        // observationDomainId; samplingInterval. With an algorithm beside it, nfdump 1.7.1 ignores the interval.
         field(149, 4, |one, to| to.extend(one.domain.to_be_bytes())),
         field(34, 4, |one, to| to.extend(one.rate.to_be_bytes())),
-        field(35, 1, |_, to| to.push(RANDOM)),
     ],
 };
 

@@ -13,7 +13,7 @@ use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::export::{ExportOptions, SampleOptions};
+use super::export::{ExportOptions, SampleOptions, check_rates};
 use super::run::ListenOptions;
 use super::{SOCKET, USAGE, complain, done, print};
 use crate::tables::extent::{self, grouped};
@@ -166,7 +166,9 @@ fn accelerate(options: &CommandOptions) -> ExitCode {
             return USAGE.into();
         }
     };
-    let sflow = match options.sflow.resolve(&options.interfaces) {
+    let sflow = options.sflow.resolve(&options.interfaces);
+    let sflow = sflow.and_then(|sflow| check_rates(&ipfix, sflow.as_ref()).map(|()| sflow));
+    let sflow = match sflow {
         Ok(sflow) => sflow,
         Err(error) => {
             complain(&format_args!("error: {error}"));

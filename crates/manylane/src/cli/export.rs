@@ -27,14 +27,18 @@ pub(super) struct ExportOptions {
     /// Export no record of translations (NAT) that begin and end
     #[arg(long, requires = "ipfix")]
     ipfix_no_nat: bool,
+    /// Export sampled flow records, of one packet in N, for packets that are forwarded without a flow table; N is that of
+    /// all records
+    #[arg(long, value_name = "N", requires = "ipfix", value_parser = read_rate)]
+    ipfix_sampling: Option<u32>,
 }
 
 impl ExportOptions {
     /// The options of the exporter, with all names looked up. `is_stateful`: the flow table has room for connections.
     pub(super) fn resolve(&self, is_stateful: bool) -> Result<IpfixOptions, String> {
-        if !self.ipfix.is_empty() && !is_stateful {
+        if !self.ipfix.is_empty() && !is_stateful && self.ipfix_sampling.is_none() {
             return Err("--ipfix exports what connections have counted, and with --flows 0 nothing has exact records: \
-                        leave out one of the two"
+                        leave out one of the two, or add --ipfix-sampling"
                 .into());
         }
         let collectors = Destination::resolve(&self.ipfix).map_err(|error| error.to_string())?;
@@ -45,8 +49,25 @@ impl ExportOptions {
             inactive: seconds(self.ipfix_inactive, IPFIX_INACTIVE),
             domain: self.ipfix_domain.unwrap_or(1),
             nat_events: !self.ipfix_no_nat,
+            sampling: self.ipfix_sampling,
         })
     }
+}
+
+/// Flow records cannot be of more samples than sFlow takes: both are made of the same ones.
+pub(super) fn check_rates(
+    ipfix: &IpfixOptions,
+    sflow: Option<&SflowOptions>,
+) -> Result<(), String> {
+    let (Some(records), Some(sflow)) = (ipfix.sampling, sflow) else { return Ok(()) };
+    let rate = sflow.port_rates.values().copied().fold(sflow.rate, u32::max);
+    if records >= rate {
+        return Ok(());
+    }
+    Err(format!(
+        "--ipfix-sampling {records} wants more samples than sFlow takes, one packet in {rate}: choose {rate} or more, or a \
+         smaller N of --sflow-rate and --sflow-port-rate"
+    ))
 }
 
 /// Samples of packets.
@@ -135,6 +156,39 @@ mod tests {
 
     fn sampled(words: &str) -> Result<Option<SflowOptions>, String> {
         command(words)?.samples.resolve(&["lan".into(), "wan".into()])
+    }
+
+    fn rates(words: &str) -> Result<(), String> {
+        let records = parsed(words)?.resolve(true)?;
+        check_rates(&records, sampled(words)?.as_ref())
+    }
+
+    #[test]
+    fn sampled_flow_records_need_a_collector_and_enough_samples() {
+        let options = parsed("--ipfix udp://127.0.0.1 --ipfix-sampling 50").expect("it is right");
+        // Without a flow table nothing is exact, and all is sampled.
+        let options = options.resolve(false).expect("a number");
+        assert_eq!((options.sampling, options.sampled_domain()), (Some(50), 0x8000_0001));
+        let both = "--ipfix udp://127.0.0.1 --sflow 127.0.0.1";
+        for (words, says) in [
+            (format!("{both} --ipfix-sampling 1000"), None),
+            (format!("{both} --ipfix-sampling 100 --sflow-rate 50"), None),
+            (format!("{both} --sflow-rate 10"), None),
+            (format!("{both} --ipfix-sampling 999"), Some("choose 1000 or more")),
+            (
+                format!("{both} --ipfix-sampling 100 --sflow-rate 50 --sflow-port-rate wan=200"),
+                Some("choose 200 or more"),
+            ),
+            (format!("{both} --ipfix-sampling 0"), Some("one packet in 0 cannot be sampled")),
+            (format!("{both} --ipfix-sampling x"), Some("a number from 1 to 16777216 is wanted")),
+            ("--ipfix-sampling 5".into(), Some("--ipfix <URL>")),
+        ] {
+            match (rates(&words), says) {
+                (Ok(()), None) => {}
+                (Err(error), Some(says)) => assert!(error.contains(says), "{words}: {error}"),
+                (result, _) => panic!("{words}: {result:?}"),
+            }
+        }
     }
 
     fn addresses(collectors: &[Destination]) -> Vec<String> {

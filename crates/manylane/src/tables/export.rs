@@ -1,7 +1,7 @@
 //! Collectors, and the messages to each.
 
 use manylane_api::accelerate::{
-    CollectorStatus, ExportStatus, NatLogStatus, SflowPort, SflowStatus,
+    CollectorStatus, ExportStatus, NatLogStatus, SampledStatus, SflowPort, SflowStatus,
 };
 
 use crate::terminal::table::{count, lay_out};
@@ -41,8 +41,19 @@ pub(crate) fn text(status: &ExportStatus) -> String {
     let troubles = status.collectors.iter().filter_map(trouble).collect::<String>();
     let records = status.collectors.iter().any(|one| one.protocol == "ipfix");
     let records = if records { records_text(status) } else { String::new() };
+    let sampled = status.sampled.as_ref().map(sampled_text).unwrap_or_default();
     let samples = status.sflow.as_ref().map(samples_text).unwrap_or_default();
-    format!("{table}{troubles}{records}{samples}")
+    format!("{table}{troubles}{records}{sampled}{samples}")
+}
+
+fn sampled_text(status: &SampledStatus) -> String {
+    let SampledStatus { domain, rate, samples, flows, evicted, lost } = status;
+    let [rate, samples, flows, evicted, lost] =
+        [(*rate).into(), *samples, *flows, *evicted, *lost].map(count);
+    format!(
+        "\nSampled flow records: one packet in {rate}; observation domain {domain}\n         Samples in records: {samples}, lost: {lost}; flows without a record yet: {flows}; \
+         records early, for want of memory: {evicted}\n"
+    )
 }
 
 fn records_text(status: &ExportStatus) -> String {

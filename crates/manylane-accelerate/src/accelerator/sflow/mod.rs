@@ -1,4 +1,5 @@
-//! sFlow: samples of packets, counters and discarded packets, sent to collectors.
+//! Samples of packets, for collectors: sFlow, with counters and discarded packets, and IPFIX, where packets have no exact
+//! record.
 //!
 //! ```text
 //! programs ── ring of notes ──> exporter ── question ──> mirror's thread: prefixes, next hop
@@ -10,6 +11,7 @@
 //! |---------------|----------------------------------------------------------------------------------|
 //! | `thread.rs`   | the exporter's thread: takes notes, asks, sends                                   |
 //! | `sample.rs`   | a note and its route become a sample, or a discarded packet                        |
+//! | `ipfix.rs`    | notes become sampled flow records                                                 |
 //! | `counters.rs` | counter samples: the counters that the API shows, and the link's state              |
 //!
 //! The thread waits for the mirror's thread, for a second at most; no other thread waits for the exporter. What programs
@@ -17,6 +19,7 @@
 //! their own, which the thread empties once a second at least.
 
 mod counters;
+mod ipfix;
 mod sample;
 mod thread;
 
@@ -24,19 +27,20 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use manylane_api::accelerate::{AskError, CollectorStatus, SflowPort, SflowStatus};
+use manylane_api::accelerate::{AskError, ExportStatus, SflowPort, SflowStatus};
 use manylane_api::{ApiError, Setting, SettingValue};
 use manylane_export::collector::Watch;
 use manylane_export::sflow::{RATE_MAX, SflowOptions, read_rate};
 
-use super::export;
 use super::published::PortView;
 use super::why;
 use super::worker::WorkerDrops;
+use super::{IpfixOptions, export};
 use crate::programs::{
     NoRate, SFLOW_RATE_MAX, Sflow, SflowCount, SflowCounts, SflowNote, SflowNotes, SflowRates,
 };
 
+use ipfix::Sampled;
 pub(super) use thread::Exporter;
 
 const _: () =
@@ -52,6 +56,8 @@ pub(super) struct SflowState {
     /// From the exporter's start on.
     watches: Mutex<Vec<Watch>>,
     sent: Mutex<Sent>,
+    /// Where collectors of IPFIX want records of samples.
+    sampled: Option<Sampled>,
     worker_drops: Arc<WorkerDrops>,
 }
 
@@ -74,22 +80,37 @@ struct Sent {
 }
 
 impl SflowState {
-    pub fn new(options: SflowOptions, Sflow { rates, notes, counts }: Sflow) -> SflowState {
+    /// `None` where no collector wants samples. Without one of sFlow, the rate is that of flow records.
+    pub fn new(
+        sflow: Option<SflowOptions>,
+        ipfix: &IpfixOptions,
+        Sflow { rates, notes, counts }: Sflow,
+    ) -> Option<SflowState> {
+        let sampled = Sampled::new(ipfix);
+        let of_records = sampled.as_ref().map(|sampled| sampled.rate);
+        let of_records = of_records.map(|rate| SflowOptions { rate, ..SflowOptions::new(vec![]) });
+        let options = sflow.or(of_records)?;
         let by_name = options.port_rates.clone();
-        SflowState {
+        Some(SflowState {
             options,
             rates: Mutex::new(Rates { words: rates, by_name }),
             counts,
             notes: Mutex::new(Some(notes)),
             watches: Mutex::default(),
             sent: Mutex::default(),
+            sampled,
             worker_drops: Arc::new(WorkerDrops::new(&sample::DISCARDED)),
-        }
+        })
     }
 
-    /// Where workers note what they drop.
-    pub fn worker_drops(&self) -> Arc<WorkerDrops> {
-        self.worker_drops.clone()
+    /// Where workers note what they drop, for collectors of sFlow.
+    pub fn worker_drops(&self) -> Option<Arc<WorkerDrops>> {
+        self.is_sflow().then(|| self.worker_drops.clone())
+    }
+
+    /// Whether collectors of sFlow are there.
+    fn is_sflow(&self) -> bool {
+        !self.options.collectors.is_empty()
     }
 
     /// Has each port sampled at its rate.
@@ -135,8 +156,22 @@ impl SflowState {
         }
     }
 
-    /// What the API shows.
-    pub fn status(&self, ports: &[PortView]) -> SflowStatus {
+    /// Adds what the API shows.
+    pub fn show(&self, status: &mut ExportStatus, ports: &[PortView]) {
+        if let Some(sampled) = &self.sampled {
+            sampled.show(status, ports.iter().map(|port| self.counts.port(port.number).lost).sum());
+        }
+        if self.is_sflow() {
+            let shown = |watch: &Watch| {
+                let address = watch.destination().address().to_string();
+                export::collector(address, "sflow", watch.status())
+            };
+            status.collectors.extend(lock(&self.watches).iter().map(shown));
+            status.sflow = Some(self.status(ports));
+        }
+    }
+
+    fn status(&self, ports: &[PortView]) -> SflowStatus {
         let sent = lock(&self.sent).clone();
         let rates = lock(&self.rates);
         let port = |port: &PortView| {
@@ -159,14 +194,6 @@ impl SflowState {
             ports: ports.iter().map(port).collect(),
         }
     }
-
-    /// The collectors, as the API has them.
-    pub fn collectors(&self) -> Vec<CollectorStatus> {
-        let shown = |watch: &Watch| {
-            export::collector(watch.destination().address().to_string(), "sflow", watch.status())
-        };
-        lock(&self.watches).iter().map(shown).collect()
-    }
 }
 
 /// Samples of one packet of segments.
@@ -182,8 +209,9 @@ pub(super) fn set_rate(
     let bad =
         |error: String, help: &str| AskError::BadQuestion(ApiError { error, help: help.into() });
     let Some(state) = state else {
-        let help = "start `manylane accelerate` with --sflow and a collector";
-        return Err(bad("no sFlow collector is there to receive samples".into(), help));
+        let help =
+            "start `manylane accelerate` with --sflow and a collector, or with --ipfix-sampling";
+        return Err(bad("no collector is there to receive samples".into(), help));
     };
     let rate =
         read_rate(value).map_err(|error| bad(error, "one packet in as many becomes a sample"))?;

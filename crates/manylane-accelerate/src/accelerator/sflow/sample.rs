@@ -80,6 +80,7 @@ pub(super) fn of_worker(dropped: &WorkerDrop, verdict: Verdict) -> SflowNote {
         interface: 0,
         tag: None,
         egress: None,
+        is_tracked: false,
         translated: None,
         header: dropped.header().to_vec(),
     }
@@ -136,7 +137,7 @@ fn header(note: &SflowNote) -> Header {
 }
 
 /// Bytes of a frame on the wire. A packet of segments is as many frames as segments, each with headers of its own.
-fn wire_len(note: &SflowNote) -> u32 {
+pub(super) fn wire_len(note: &SflowNote) -> u32 {
     if note.packets <= 1 {
         return note.len;
     }

@@ -11,6 +11,7 @@ use manylane_io::joined::Joined;
 use manylane_io::netlink::Netlink;
 use manylane_io::poll::poll;
 
+use super::ipfix::SampledExport;
 use super::{SflowState, counters, lock, sample};
 use crate::accelerator::published::{PortView, Published};
 use crate::mirror::{Way, WayQuestion};
@@ -28,6 +29,7 @@ struct Exporting {
     notes: SflowNotes,
     doorbell: Arc<EventFd>,
     sender: Sender,
+    sampled: Option<SampledExport>,
     netlink: Netlink,
     next_poll: Instant,
 }
@@ -45,12 +47,23 @@ impl Exporter {
         let notes = notes.ok_or_else(|| io::Error::other("the exporter was started before"))?;
         let sender = Sender::new(&state.options.collectors, state.options.agent);
         *lock(&state.watches) = sender.watches();
+        let sampled = state.sampled.as_ref().map(SampledExport::start).transpose()?;
         let second = (1_000_000_000 / ticks.length_ns().max(1)) as u32;
-        lock(&state.rates).words.report(&sample::DISCARDED, REPORTS, second);
+        if state.is_sflow() {
+            lock(&state.rates).words.report(&sample::DISCARDED, REPORTS, second);
+        }
         state.set_rates(&published.view().ports.clone());
         let (next_poll, own) = (Instant::now(), doorbell.clone());
-        let mut exporting =
-            Exporting { published, state, notes, doorbell: own, sender, netlink, next_poll };
+        let mut exporting = Exporting {
+            published,
+            state,
+            notes,
+            doorbell: own,
+            sender,
+            sampled,
+            netlink,
+            next_poll,
+        };
         Ok(Exporter { _thread: Joined::start("sflow", doorbell, move || exporting.run())? })
     }
 }
@@ -61,6 +74,9 @@ impl Exporting {
             let ends = self.doorbell.drain();
             self.turn(Instant::now());
             if ends {
+                if let (Some(export), Some(sampled)) = (&mut self.sampled, &self.state.sampled) {
+                    export.end(sampled);
+                }
                 return;
             }
             let wait = self.next_poll.saturating_duration_since(Instant::now()).min(RATES_EVERY);
@@ -88,10 +104,15 @@ impl Exporting {
                 break;
             }
         }
+        if let (Some(export), Some(sampled)) = (&mut self.sampled, &self.state.sampled) {
+            export.turn(sampled, now);
+        }
         self.export_worker_drops(&ports, now);
         if now >= self.next_poll {
             self.next_poll = now + self.state.options.polling;
-            self.export_counters(&ports);
+            if self.state.is_sflow() {
+                self.export_counters(&ports);
+            }
         }
         self.sender.finish();
     }
@@ -106,6 +127,12 @@ impl Exporting {
         let ways = self.ways(questions);
         for (note, way) in notes.iter().zip(ways) {
             let (interface, way) = (ingress(note), way.as_ref());
+            if let Some(export) = &mut self.sampled {
+                export.add(note, interface, way);
+            }
+            if !self.state.is_sflow() {
+                continue;
+            }
             let samples = self.state.samples_of(note);
             let count = self.state.count(note.port);
             if samples > 0 {

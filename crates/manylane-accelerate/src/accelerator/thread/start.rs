@@ -102,7 +102,7 @@ impl Thread {
         let captures = WorkerCaptures::default();
         let shared = (transit.clone(), doorbell.clone(), captures.clone());
         let sflow = sflow(&options, &mut fast);
-        let drops = sflow.as_ref().map(|sflow| sflow.worker_drops());
+        let drops = sflow.as_ref().and_then(|sflow| sflow.worker_drops());
         let worker_context = worker_context(worker_options, domain, shared, (by_workers, drops));
         let samples = fast.take_samples().expect("nobody else takes them");
         let sampler = Sampler::new(samples, counters.clone());
@@ -161,7 +161,7 @@ fn members(workers: usize) -> (Domain, Proxy, [Reader; 2]) {
 /// What is shared with the exporter, if samples are sent.
 fn sflow(options: &Options, fast: &mut IngressProgram) -> Option<Arc<SflowState>> {
     let memory = fast.take_sflow().expect("nobody else takes it");
-    options.sflow.clone().map(|options| Arc::new(SflowState::new(options, memory)))
+    SflowState::new(options.sflow.clone(), &options.ipfix, memory).map(Arc::new)
 }
 
 /// What workers share with the other threads.

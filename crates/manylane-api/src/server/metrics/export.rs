@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Column, Labels, Page, labels, single};
-use crate::accelerate::{CollectorStatus, ExportStatus, SflowStatus};
+use crate::accelerate::{CollectorStatus, ExportStatus, SampledStatus, SflowStatus};
 
 /// Writes them; nothing of collectors where none is configured.
 pub(super) fn write(status: &ExportStatus, page: &mut Page<'_>) -> fmt::Result {
@@ -11,6 +11,9 @@ pub(super) fn write(status: &ExportStatus, page: &mut Page<'_>) -> fmt::Result {
     let help =
         "Records that no collector was sent, since the queue to the exporter's thread was full.";
     page.counter("export_queue_lost", "records", help, single(status.queue_lost_records))?;
+    let sampled: Vec<_> = status.sampled.iter().cloned().collect();
+    page.gauges(SAMPLED_GAUGES, &sampled, |_| Labels::new())?;
+    page.counters(SAMPLED_COUNTERS, &sampled, |_| Labels::new())?;
     let all: Vec<_> = status.nat_log.iter().collect();
     let help = "Translations that began or ended.";
     let none = Labels::new;
@@ -58,4 +61,27 @@ const COUNTERS: &[Column<CollectorStatus>] = &[
         |one| one.refused_messages,
     ),
     ("collector_connections", "", "TCP connections that were opened.", |one| one.connections),
+];
+
+const SAMPLED_GAUGES: &[Column<SampledStatus>] = &[
+    (
+        "ipfix_sampled_rate",
+        "packets",
+        "One packet in how many is a sample, as sampled flow records state it.",
+        |one| one.rate.into(),
+    ),
+    ("ipfix_sampled_flows", "", "Flows of samples that have no record yet.", |one| one.flows),
+];
+
+const SAMPLED_COUNTERS: &[Column<SampledStatus>] = &[
+    ("ipfix_sampled_samples", "", "Samples in sampled flow records.", |one| one.samples),
+    (
+        "ipfix_sampled_evicted",
+        "records",
+        "Sampled flow records written early, since another flow needed the memory.",
+        |one| one.evicted,
+    ),
+    ("ipfix_sampled_lost", "samples", "Samples that found no room in the programs' ring.", |one| {
+        one.lost
+    }),
 ];
