@@ -167,7 +167,7 @@ pub(super) fn diff() -> TrackedFlowsDiff {
     TrackedFlowsDiff { compared: 2, differences: vec![line.into()], total: 1 }
 }
 
-/// Three collectors, one of them away.
+/// Collectors of each protocol, one of them away.
 pub(super) fn export() -> ExportStatus {
     let collector = |address: &str| CollectorStatus {
         address: address.into(),
