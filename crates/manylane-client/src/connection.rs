@@ -66,7 +66,7 @@ impl Connection {
             stale: 0,
             is_silent: false,
             reason: None,
-            answer: vec![0; ANSWER_MAX],
+            answer: vec![0; ANSWER_LEN],
         })
     }
 
@@ -215,11 +215,20 @@ impl Connection {
         if self.is_silent {
             return Err(RemoteError::Silent { path: self.path.clone() });
         }
+        let lists = matches!(request, Request::Ports | Request::Capture(_));
         let request = serde_json::to_vec(request).expect("all of a request is JSON");
         let newline: &[u8] = if tail.is_empty() { &[] } else { b"\n" };
         let len = request.len() + newline.len() + tail.len();
         if len > REQUEST_MAX {
             return Err(RemoteError::TooLong { len, max: REQUEST_MAX });
+        }
+        // A refusal may repeat any of the request's words.
+        let answer_len = match lists {
+            true => ANSWER_MAX,
+            false => (ANSWER_LEN + len).min(ANSWER_MAX),
+        };
+        if self.answer.len() < answer_len {
+            self.answer.resize(answer_len, 0);
         }
         let parts = [&request, newline, tail].map(IoSlice::new);
         let sent = retry_on_intr(|| {
@@ -277,6 +286,10 @@ impl Connection {
         RemoteError::Unexpected { path: self.path.clone(), what }
     }
 }
+
+/// Bytes of an answer that lists nothing, but for words of its request. A buffer for the longest takes longer to clear than
+/// a request to be answered.
+const ANSWER_LEN: usize = 4096;
 
 /// What a message may bring (`SCM_MAX_FD`).
 const DESCRIPTORS_MAX: usize = 253;

@@ -6,14 +6,16 @@
 //! descriptors, and gives its connection to a thread that may hang. Nothing waits for that thread, not even the daemon's
 //! end.
 //!
-//! From Linux 6.16 the kernel refuses such messages ([`pass_rights`](manylane_io::rights::pass_rights)), and none arrives.
+//! From Linux 6.16 the kernel refuses such messages ([`pass_rights`](manylane_io::rights::pass_rights)), and none arrives:
+//! then the serving thread need not look at a message before it receives the message.
 
 use std::mem::{self, MaybeUninit};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
+use manylane_io::rights::passes_rights;
 use manylane_sync::counters::SharedCount;
 use nix::sys::socket::{setsockopt, sockopt::PassCred};
 use rustix::io::{Errno, IoSliceMut};
@@ -21,6 +23,44 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, Shutdown, recv, recvmsg,
     shutdown,
 };
+
+/// Our end of a connection.
+pub(super) struct Channel {
+    fd: OwnedFd,
+    /// Whether a message may bring descriptors. A process that connected before the listener said no may do so, so each
+    /// connection has its own answer.
+    may_bring: bool,
+    /// All was received, and nothing more comes.
+    has_ended: bool,
+}
+
+impl Channel {
+    pub fn new(fd: OwnedFd) -> Result<Channel, Errno> {
+        let may_bring = passes_rights(&fd);
+        if may_bring {
+            Head::prepare(&fd)?;
+        }
+        Ok(Channel { fd, may_bring, has_ended: false })
+    }
+
+    /// What comes next, as far as it has to be known before it is received.
+    pub fn head(&self) -> Head {
+        if self.may_bring { Head::of(&self.fd) } else { Head::Message }
+    }
+
+    /// Receives a message that [`head`](Self::head) allows. Its length is 0 where nothing more comes.
+    pub fn receive(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let (len, _) = recv(&self.fd, buffer, RecvFlags::DONTWAIT)?;
+        self.has_ended |= len == 0;
+        Ok(len)
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
 
 /// What comes next by a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,14 +77,14 @@ pub(super) enum Head {
 
 impl Head {
     /// Makes [`of`](Self::of) possible: each message carries its sender's credentials, and an end does not.
-    pub fn prepare(connection: impl AsFd) -> Result<(), Errno> {
+    fn prepare(connection: impl AsFd) -> Result<(), Errno> {
         setsockopt(&connection, PassCred, &true)
             .map_err(|error| Errno::from_raw_os_error(error as i32))
     }
 
     /// Looks, and leaves all where it is. The control buffer has room for the credentials alone, so descriptors are cut
     /// off, which the kernel reports.
-    pub fn of(connection: impl AsFd) -> Head {
+    fn of(connection: impl AsFd) -> Head {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut byte = [0];
@@ -71,14 +111,24 @@ pub(super) struct Closer {
 
 impl Closer {
     /// Closes a connection. Never waits.
-    pub fn close(&mut self, connection: OwnedFd) {
-        // From here on nothing more arrives; what is there already is looked at.
-        let _ = shutdown(&connection, Shutdown::Both);
+    pub fn close(&mut self, channel: Channel) {
+        let Channel { fd, may_bring, has_ended } = channel;
+        if has_ended && !may_bring {
+            return;
+        }
+        // From here on nothing more arrives; what is there already is looked at, and received: an unread message would
+        // make the peer find an error in front of the last answer.
+        let _ = shutdown(&fd, Shutdown::Both);
+        let receive = || recv(&fd, &mut [0; 1][..], RecvFlags::DONTWAIT);
+        if !may_bring {
+            while receive().is_ok_and(|(len, _)| len > 0) {}
+            return;
+        }
         loop {
-            match Head::of(&connection) {
+            match Head::of(&fd) {
                 Head::Nothing | Head::End => return, // The drop closes it, and no other descriptor with it.
-                Head::Message => _ = recv(&connection, &mut [0; 1][..], RecvFlags::DONTWAIT),
-                Head::Descriptors => return self.hand_over(connection),
+                Head::Message => _ = receive(),
+                Head::Descriptors => return self.hand_over(fd),
             }
         }
     }

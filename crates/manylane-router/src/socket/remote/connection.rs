@@ -13,9 +13,9 @@ use manylane_net::filter::{Instruction, Program};
 use manylane_sync::doorbell::{Doorbell, Wake};
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use super::closer::Head;
+use super::closer::{Channel, Head};
 use super::maker::Ring;
 use super::overload::Spent;
 use crate::socket::endpoint::{Wishes, snap_of};
@@ -36,7 +36,7 @@ pub(super) struct ServerContext {
 
 /// A process that is connected.
 pub(super) struct Connection {
-    fd: OwnedFd,
+    channel: Channel,
     pub owner: Owner,
     /// No other connection's, ever.
     pub number: u64,
@@ -85,9 +85,10 @@ const AT_ONCE: u64 = 1 << 20;
 type Descriptors = Option<[OwnedFd; 2]>;
 
 impl Connection {
-    pub fn new(fd: OwnedFd, owner: Owner, number: u64) -> Connection {
+    pub fn new(channel: Channel, owner: Owner, number: u64) -> Connection {
         let life = Arc::new(());
-        Connection { fd, owner, number, open: None, waits: None, left: None, barred: None, life }
+        let (open, waits, left, barred) = (None, None, None, None);
+        Connection { channel, owner, number, open, waits, left, barred, life }
     }
 
     /// Answers one request, if one has arrived: the work of a turn. `buffer` is one byte longer than a request may be.
@@ -95,7 +96,7 @@ impl Connection {
         if self.waits.is_some() {
             return Next::HangUp; // The process has hung up itself: no other event matters now.
         }
-        match Head::of(&self.fd) {
+        match self.channel.head() {
             Head::Message => {}
             Head::Nothing => return Next::Stay,
             Head::End => return Next::HangUp,
@@ -105,9 +106,9 @@ impl Connection {
                 return Next::HangUp;
             }
         }
-        let len = match recv(&self.fd, &mut *buffer, RecvFlags::DONTWAIT) {
-            Ok((0, _)) => return Next::HangUp, // Nothing said, which is no request.
-            Ok((len, _)) => len,
+        let len = match self.channel.receive(buffer) {
+            Ok(0) => return Next::HangUp, // Nothing said, which is no request, or the end.
+            Ok(len) => len,
             Err(Errno::AGAIN | Errno::INTR) => return Next::Stay,
             Err(_) => return Next::HangUp,
         };
@@ -157,18 +158,18 @@ impl Connection {
 
     /// Closes the socket, and gives the connection, which still is to be closed, and what may be dropped later. A process that has kept the ring's memfd, or a
     /// mapping of it, keeps none of its pages once workers have let go of the ring.
-    pub fn close(self) -> (OwnedFd, Option<Arc<Lanes>>) {
-        let Some(open) = self.open else { return (self.fd, None) };
+    pub fn close(self) -> (Channel, Option<Arc<Lanes>>) {
+        let Some(open) = self.open else { return (self.channel, None) };
         let lanes = open.endpoint.lanes().clone();
         lanes.free_pages_at_end();
         drop(open);
         let later = (lanes.charge.bytes() > AT_ONCE).then_some(lanes);
-        (self.fd, later)
+        (self.channel, later)
     }
 
     /// Its end of a connection, of a daemon that ends: what was published can still be read.
-    pub fn leave(self) -> OwnedFd {
-        self.fd
+    pub fn leave(self) -> Channel {
+        self.channel
     }
 
     fn answer(&self, outcome: Outcome) -> Next {
@@ -190,7 +191,7 @@ impl Connection {
             assert!(fits, "the buffer has space for two");
         }
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        match sendmsg(&self.fd, &[IoSlice::new(&answer)], &mut control, flags) {
+        match sendmsg(&self.channel, &[IoSlice::new(&answer)], &mut control, flags) {
             Ok(_) => Next::Stay,
             Err(_) => Next::HangUp,
         }
@@ -278,7 +279,7 @@ impl Connection {
 
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.channel.as_fd()
     }
 }
 

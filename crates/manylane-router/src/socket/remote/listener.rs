@@ -8,7 +8,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
 
-use super::closer::Head;
+use super::closer::Channel;
 use crate::socket::Owner;
 use manylane_api::{BindError, socket};
 use manylane_client::path_beside;
@@ -37,13 +37,13 @@ impl Listener {
     }
 
     /// The connection that has waited longest, and whose it is.
-    pub(super) fn accept(&self) -> Result<(OwnedFd, Owner), Errno> {
+    pub(super) fn accept(&self) -> Result<(Channel, Owner), Errno> {
         let fd = accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
-        Head::prepare(&fd)?;
+        let channel = Channel::new(fd)?;
         // SO_PEERCRED in unix(7): as of when it connected, and nothing that it says itself.
-        let peer = getsockopt(&fd, PeerCredentials)
+        let peer = getsockopt(&channel, PeerCredentials)
             .map_err(|error| Errno::from_raw_os_error(error as i32))?;
-        Ok((fd, Owner::Process { uid: peer.uid(), pid: peer.pid() }))
+        Ok((channel, Owner::Process { uid: peer.uid(), pid: peer.pid() }))
     }
 }
 

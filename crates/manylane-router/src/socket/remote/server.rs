@@ -117,8 +117,8 @@ impl Server {
             }
         }
         self.listener.end();
-        while let Ok((fd, _)) = self.listener.accept() {
-            self.closer.close(fd); // The server has not served this one.
+        while let Ok((channel, _)) = self.listener.accept() {
+            self.closer.close(channel); // The server has not served this one.
         }
         let _ = left.send(()); // A daemon that has not waited for it.
         let Server { context, phase, connections, .. } = &mut self;
@@ -246,15 +246,19 @@ impl Server {
                 return self.pause();
             }
             match self.listener.accept() {
-                Ok((fd, owner)) => {
+                Ok((channel, owner)) => {
                     self.numbers += 1;
-                    self.admit(Connection::new(fd, owner, self.numbers));
+                    let admitted = self.admit(Connection::new(channel, owner, self.numbers));
+                    // Most have said what they want when they are let in.
+                    if let Some(place) = admitted {
+                        self.serve(place);
+                    }
                 }
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::MFILE | Errno::NFILE) if self.spare.take().is_some() => {
-                    if let Ok((fd, owner)) = self.listener.accept() {
-                        let connection = Connection::new(fd, owner, 0);
+                    if let Ok((channel, owner)) = self.listener.accept() {
+                        let connection = Connection::new(channel, owner, 0);
                         self.refuse(connection, Kind::System, NO_DESCRIPTOR.into());
                     }
                     self.spare = EventFd::open().ok();
@@ -281,7 +285,8 @@ impl Server {
         }
     }
 
-    fn admit(&mut self, mut connection: Connection) {
+    /// Lets a connection in, or refuses it. Its place.
+    fn admit(&mut self, mut connection: Connection) -> Option<usize> {
         let Owner::Process { uid, .. } = connection.owner else { unreachable!("it has connected") };
         let SocketLimits { max, per_user_max, .. } = self.limits;
         let (all, own) =
@@ -290,23 +295,23 @@ impl Server {
             let error = format!(
                 "{max} packet sockets are open already; close one, or raise `max` in [sockets]"
             );
-            return self.refuse(connection, Kind::TooMany, error);
+            self.refuse(connection, Kind::TooMany, error);
+            return None;
         }
         if uid != 0 && own >= per_user_max {
             let error = format!(
                 "user {uid} has {per_user_max} packet sockets already; close one, or raise `per_user_max` in [sockets]"
             );
-            return self.refuse(connection, Kind::TooMany, error);
+            self.refuse(connection, Kind::TooMany, error);
+            return None;
         }
         let place = self.free.pop().unwrap_or(self.connections.len());
         let data = epoll::EventData::new_u64(place as u64);
         if let Err(error) = epoll::add(&self.epoll, &connection, data, epoll::EventFlags::IN) {
             self.free.extend((place < self.connections.len()).then_some(place));
-            return self.refuse(
-                connection,
-                Kind::System,
-                format!("the daemon cannot watch it: {error}; try again"),
-            );
+            let error = format!("the daemon cannot watch it: {error}; try again");
+            self.refuse(connection, Kind::System, error);
+            return None;
         }
         *self.users.entry(uid).or_default() += 1;
         connection.barred = self.barred.get(&uid).copied();
@@ -314,6 +319,7 @@ impl Server {
             Some(free) => *free = Some(connection),
             None => self.connections.push(Some(connection)),
         }
+        Some(place)
     }
 
     fn serve(&mut self, place: usize) {
@@ -342,9 +348,9 @@ impl Server {
     fn hang_up(&mut self, place: usize) {
         let Some(connection) = self.connections[place].take() else { return };
         let Owner::Process { uid, .. } = connection.owner else { unreachable!("it has connected") };
-        let (fd, later) = connection.close();
+        let (channel, later) = connection.close();
         self.leaving.extend(later);
-        self.closer.close(fd);
+        self.closer.close(channel);
         self.free.push(place);
         self.tends = true;
         if let Some(own) = self.users.get_mut(&uid) {
