@@ -26,7 +26,7 @@ use crate::config::SocketLimits;
 use groups::Group;
 use manylane_worker::hooks::{Injector, InjectorEnd, Lanes, PortMatch, Target, injector};
 use manylane_worker::{Clock, Observers};
-pub(super) use rings::Ring;
+pub(super) use rings::{Ring, Unowned};
 
 /// A port, for sockets to be bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

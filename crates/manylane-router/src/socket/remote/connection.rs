@@ -11,10 +11,10 @@ use manylane_io::eventfd::EventFd;
 use manylane_io::packet_ring::{Lane, RingConfig, RingError, Watch};
 use manylane_net::filter::{Instruction, Program};
 use manylane_sync::doorbell::{Doorbell, Wake};
-use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
+use super::ahead::{Ahead, Alarm, NoAlarm};
 use super::closer::{Channel, Head};
 use super::maker::Ring;
 use super::overload::Spent;
@@ -32,6 +32,8 @@ pub(super) struct ServerContext {
     pub names: Box<[String]>,
     /// The bell of the thread that wakes readers.
     pub bell: Arc<Doorbell<EventFd>>,
+    /// What was made for the next socket.
+    pub ahead: Ahead,
 }
 
 /// A process that is connected.
@@ -291,19 +293,17 @@ impl Opened {
         ring: Option<Ring>,
     ) -> Result<(Opened, [OwnedFd; 2]), Refusal> {
         let Words { port, wanted, fanout } = Words::of(context, &open)?;
-        let system = |error: Errno| Refusal {
-            kind: Kind::System,
-            error: format!("the daemon's system has no descriptor for it: {error}; close sockets"),
+        let config = open.ring();
+        let (ahead, alarm) = match ring {
+            None => context.ahead.take(config).unzip(),
+            Some(_) => (None, None),
         };
-        let event = EventFd::open().map_err(|source| refuse(SocketError::Wake(source)))?;
-        let bell = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
-        // Each wake is an edge: no reader has to empty it.
-        let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&bell, &event, epoll::EventData::new_u64(0), edges).map_err(system)?;
+        let Alarm { event, bell } = alarm.map_or_else(Alarm::new, Ok).map_err(no_alarm)?;
         let (lanes, memfd) = match ring {
             Some(ring) => ring,
             None => {
-                context.sockets.make_shared(owner, &open.ring(), &context.bell).map_err(refuse)?
+                let made = context.sockets.make_shared(owner, &config, &context.bell, ahead);
+                made.map_err(refuse)?
             }
         };
         let opened = context.sockets.endpoint(owner, lanes, protocol::NONE);
@@ -445,6 +445,16 @@ fn mode_of(join: &Join) -> Result<(u16, Fanout), Refusal> {
         bad(format!("no fanout mode has the name `{}`; known are {}", join.mode, words.join(", ")))
     })?;
     Ok((join.group, known.1))
+}
+
+fn no_alarm(error: NoAlarm) -> Refusal {
+    match error {
+        NoAlarm::Event(error) => refuse(error),
+        NoAlarm::Bell(error) => Refusal {
+            kind: Kind::System,
+            error: format!("the daemon's system has no descriptor for it: {error}; close sockets"),
+        },
+    }
 }
 
 fn bad(error: String) -> Refusal {

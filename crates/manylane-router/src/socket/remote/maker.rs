@@ -46,7 +46,8 @@ impl Maker {
                     Job::Make(.., life) if life.strong_count() == 0 => {}
                     Job::Make(whose, owner, config, _) => {
                         // The serving thread stops taking rings only when the daemon stops.
-                        let _ = give.send((whose, sockets.make_shared(owner, &config, &bell)));
+                        let _ =
+                            give.send((whose, sockets.make_shared(owner, &config, &bell, None)));
                         raise.wake();
                     }
                     Job::Drop(lanes) => drop(lanes),

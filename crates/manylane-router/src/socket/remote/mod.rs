@@ -14,12 +14,14 @@
 //! | `listener` | [`Listener`]: the socket's file, processes that connect           |
 //! | `server`   | [`Server`]: the thread, its bounds, waking readers                |
 //! | `connection` | one process, its requests                                       |
+//! | `ahead`    | what the next socket needs, made when it is quiet                 |
 //! | `maker`    | a thread that makes large rings meanwhile                         |
 //! | `closer`   | closes connections by which descriptors have come                 |
 //! | `overload` | which sockets take too much of workers' time                      |
 //!
 //! The other side is crate `manylane-client`.
 
+mod ahead;
 mod closer;
 mod connection;
 mod listener;

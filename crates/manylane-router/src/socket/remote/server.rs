@@ -18,6 +18,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::ahead::{Ahead, QUIET};
 use super::closer::Closer;
 use super::connection::{self, Connection, Next, ServerContext};
 use super::listener::Listener;
@@ -56,6 +57,8 @@ pub struct Server {
     barred: BTreeMap<u32, Instant>,
     /// When it last looked what sockets cost workers.
     looked: Instant,
+    /// When a process last said something.
+    heard: Instant,
     buffer: Box<[u8]>,
 }
 
@@ -78,7 +81,7 @@ impl Server {
         epoll::add(&epoll, &maker, epoll::EventData::new_u64(MAKER), ready)?;
         Ok(Server {
             limits: sockets.limits(),
-            context: ServerContext { sockets, names, bell },
+            context: ServerContext { sockets, names, bell, ahead: Ahead::default() },
             listener,
             phase,
             epoll,
@@ -94,6 +97,7 @@ impl Server {
             tends: false,
             barred: BTreeMap::new(),
             looked: Instant::now(),
+            heard: Instant::now(),
             buffer: vec![0; REQUEST_MAX + 1].into(),
         })
     }
@@ -107,6 +111,7 @@ impl Server {
             self.resume();
             self.bound_time();
             self.sleep(&mut events);
+            self.make_ahead(&events);
             for event in events.drain(..) {
                 match event.data.u64() {
                     BELL => _ = self.context.bell.waker().drain(),
@@ -179,6 +184,8 @@ impl Server {
         let Server { context, phase, connections, epoll, .. } = self;
         let watches = self.has_users().then(|| WINDOW.saturating_sub(self.looked.elapsed()));
         let retry = (self.tends || self.paused.is_some()).then_some(RETRY).or(watches);
+        let quiet = context.ahead.is_wanting().then(|| QUIET.saturating_sub(self.heard.elapsed()));
+        let retry = retry.into_iter().chain(quiet).min();
         let wait = |timeout: Option<Duration>, events: &mut Vec<epoll::Event>| {
             let timeout = timeout.map(|timeout| Timespec::try_from(timeout).expect("it is short"));
             // A signal, or ENOMEM: then it turns instead of sleeping.
@@ -189,6 +196,15 @@ impl Server {
         if context.bell.sleep(has_work, || wait(retry, events)).is_none() {
             // Readers to wake do not keep others from being heard.
             wait(Some(Duration::ZERO), events);
+        }
+    }
+
+    /// Makes what the next socket needs, if no process has said anything for a while.
+    fn make_ahead(&self, events: &[epoll::Event]) {
+        let ServerContext { ahead, sockets, .. } = &self.context;
+        let nobody_waits = || events.iter().all(|event| event.data.u64() == BELL);
+        if ahead.is_wanting() && nobody_waits() && self.heard.elapsed() >= QUIET {
+            ahead.make(sockets);
         }
     }
 
@@ -328,6 +344,7 @@ impl Server {
         };
         let next = connection.serve(&self.context, &mut self.buffer);
         self.tends = true; // What was published before is let go of.
+        self.heard = Instant::now();
         self.go_on(place, next);
     }
 

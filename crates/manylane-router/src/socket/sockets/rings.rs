@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use manylane_io::eventfd::EventFd;
-use manylane_io::packet_ring::{Readers, RingConfig, create_shared, lanes};
+use manylane_io::packet_ring::{Lane, Readers, RingConfig, create_shared, lanes};
 use manylane_sync::counters::SharedCount;
 use manylane_sync::doorbell::Doorbell;
 use manylane_worker::hooks::{Bell, Charge, Lanes};
@@ -19,19 +19,34 @@ pub(in crate::socket) struct Ring {
     pub readers: Readers,
 }
 
+/// A ring without a socket: its memfd, and its lanes.
+pub(in crate::socket) type Unowned = (OwnedFd, Vec<Arc<Lane>>);
+
 impl Sockets {
-    /// A ring of a socket in another process, and its memfd. A thread that sleeps by `bell` wakes the reader.
+    /// A ring of a socket in another process, and its memfd: this one, if it was made ahead. A thread that sleeps by `bell`
+    /// wakes the reader.
     pub(in crate::socket) fn make_shared(
         &self,
         owner: Owner,
         config: &RingConfig,
         bell: &Arc<Doorbell<EventFd>>,
+        ahead: Option<Unowned>,
     ) -> Result<(Arc<Lanes>, OwnedFd), SocketError> {
         let charge = self.charge(owner, self.ring_bytes(config)?)?;
-        let (memfd, of) =
-            create_shared(config, self.0.workers as u32).map_err(SocketError::Ring)?;
+        let (memfd, of) = match ahead {
+            Some(ring) => ring,
+            None => self.make_unowned(config)?,
+        };
         let (bell, stale) = (Bell::Thread(bell.clone()), SharedCount::default());
         Ok((Arc::new(Lanes { of: of.into(), bell, charge, stale }), memfd))
+    }
+
+    /// A ring for another process that no socket has yet: its bytes do not count.
+    pub(in crate::socket) fn make_unowned(
+        &self,
+        config: &RingConfig,
+    ) -> Result<Unowned, SocketError> {
+        create_shared(config, self.0.workers as u32).map_err(SocketError::Ring)
     }
 
     /// Lanes of `config`, one for each worker, whose reading end is in this process.
