@@ -321,7 +321,7 @@ fn reason_of(why: Removal) -> EndReason {
 }
 
 /// Bits of a tick that an entry has.
-const LAST_31_BITS: u64 = 0x7fff_ffff;
+pub(super) const LAST_31_BITS: u64 = 0x7fff_ffff;
 /// How long the last grace periods may take: 44 ms each, on a machine that is not busy.
 const END_WITHIN: Duration = Duration::from_secs(1);
 /// How often their end is looked for.

@@ -42,12 +42,38 @@ impl Record {
 
     /// Notes that.
     pub fn set_found(&mut self, is_found: bool) {
-        self.flags = if is_found { self.flags | FOUND } else { self.flags & !FOUND };
+        self.set(FOUND, is_found);
+    }
+
+    /// Whether packets have followed it since conntrack was last given its time.
+    pub fn is_used(&self) -> bool {
+        self.flags & USED != 0
+    }
+
+    /// Notes that.
+    pub fn set_used(&mut self, is_used: bool) {
+        self.set(USED, is_used);
+    }
+
+    /// Whether the kernel has seen packets since then, too.
+    pub fn has_passed(&self) -> bool {
+        self.flags & PASSED != 0
+    }
+
+    /// Notes that.
+    pub fn set_passed(&mut self, has_passed: bool) {
+        self.set(PASSED, has_passed);
+    }
+
+    fn set(&mut self, flag: u8, is_so: bool) {
+        self.flags = if is_so { self.flags | flag } else { self.flags & !flag };
     }
 }
 
 const LIVE: u8 = 1;
 const FOUND: u8 = 2;
+const USED: u8 = 4;
+const PASSED: u8 = 8;
 
 /// Of all entries.
 #[derive(Default)]

@@ -3,17 +3,19 @@
 use std::time::Duration;
 
 use manylane_io::netlink::conntrack::Change;
-use manylane_net::transit::flows::{Direction, FlowNumber};
+use manylane_net::transit::flows::{Direction, FlowNumber, FlowUse};
 use manylane_net::wire::protocol;
 
 use super::LaneThread;
 use super::connection::{asked, whole_timeout};
+use super::export::LAST_31_BITS;
 use super::refusal::Removal;
 use super::thread::TICKS;
 
 /// What a sweep finds to be done in conntrack.
-#[derive(Default)]
 struct Work {
+    /// The kernel's tick, if it tells.
+    tick: Option<u64>,
     renew: Vec<(FlowNumber, Change)>,
     relax: Vec<(FlowNumber, Change)>,
 }
@@ -31,7 +33,8 @@ impl LaneThread {
         }
         let (from, to) = (self.sweep_at, self.sweep_at.saturating_add(part));
         self.sweep_at = to;
-        let mut work = Work::default();
+        let tick = self.ticks.read().ok();
+        let mut work = Work { tick, renew: Vec::new(), relax: Vec::new() };
         self.reader.online();
         for number in self.records.live(from, to) {
             self.sweep_one(number, &mut work);
@@ -52,8 +55,11 @@ impl LaneThread {
         let Some(record) = self.records.get_mut(number) else { return };
         let packets = uses.iter().fold(0u32, |sum, one| sum.wrapping_add(one.packets as u32));
         let passed = uses.map(|one| one.left);
-        let is_used = std::mem::replace(&mut record.packets, packets) != packets;
+        if std::mem::replace(&mut record.packets, packets) != packets {
+            record.set_used(true);
+        }
         let has_passed = std::mem::replace(&mut record.passed, passed) != passed;
+        record.set_passed(record.has_passed() || has_passed);
         let record = *record;
         let change = |liberal, timeout| Change { tuple: asked(tuple), liberal, timeout };
         if has_passed {
@@ -65,15 +71,35 @@ impl LaneThread {
         }
         let whole = whole_timeout(tuple.protocol, record.timeout, &self.timeouts, &uses);
         let rest = Duration::from_millis(100) * record.expires.saturating_sub(now);
-        if is_used && rest < (whole / 2).max(SOON) {
-            work.renew.push((number, change(false, Some(whole))));
-        } else if !is_used && !has_passed && rest.is_zero() {
+        if record.is_used() && rest < (whole / 2).max(SOON) {
+            // As long as conntrack would remember it, had it seen the last packet; in whole seconds, rounded up. A packet
+            // that was the kernel's may have been later than ours.
+            let tick = work.tick.filter(|_| !record.has_passed());
+            let idle = tick.map_or(Duration::ZERO, |tick| self.idle(&uses, tick));
+            let still = Duration::from_secs(whole.saturating_sub(idle).as_secs() + 1).min(whole);
+            if still > rest {
+                work.renew.push((number, change(false, Some(still))));
+            }
+            if let Some(record) = self.records.get_mut(number) {
+                record.set_used(false);
+                record.set_passed(false);
+            }
+        } else if !record.is_used() && !has_passed && rest.is_zero() {
             // The connection lives in conntrack, if at all, by packets that were the kernel's.
             self.remove(number, Removal::Idle);
         }
     }
 
-    /// Gives connections that are used their whole time again.
+    /// How long ago the last packet of either direction followed the entry.
+    fn idle(&self, uses: &[FlowUse; 2], tick: u64) -> Duration {
+        let ago = |one: &FlowUse| tick.wrapping_sub(one.used.into()) & LAST_31_BITS;
+        let last = uses.iter().filter(|one| one.used != 0).map(ago).min().unwrap_or(0);
+        // A packet of this very tick may be ahead of the tick that was read.
+        let last = if last > LAST_31_BITS / 2 { 0 } else { last };
+        Duration::from_nanos(last.saturating_mul(self.ticks.length_ns()))
+    }
+
+    /// Gives connections the time that their last packets give them.
     fn renew(&mut self, due: &[(FlowNumber, Change)]) {
         let Some(kernel) = &mut self.conntrack else { return };
         if due.is_empty() {
