@@ -4,8 +4,8 @@
 #     tests/emulated.sh MANYLANE     with this program, as `target/debug/manylane`
 #
 # The machine has Debian's kernel and programs, and runs tests of others, unchanged: the kernel's nft_flowtable.sh, and the
-# tests of xdp-forward. Each runs without manylane and with it; guest.sh says how, and the verdicts have to be the same. It
-# has four virtio-net devices, too, and compares their counters with the table in docs/tiers.md.
+# tests of xdp-forward. Each runs without manylane and with it; guest.sh says how, and the verdicts have to be the same. The
+# machine has four virtio-net devices, too, and compares their counters with the table in docs/tiers.md.
 #
 # Needs `apt-get install qemu-system-x86 cpio xz-utils`, and a network for Debian's packages and crates.io: 230 MB at first,
 # kept in ~/.cache/manylane. apt checks the signatures of Debian's packages, cargo the sum of the crate. Root and KVM are not

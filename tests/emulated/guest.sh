@@ -66,7 +66,7 @@ xdp_forward() {
     done
 }
 
-# Which of the kernel's counters have the packets of which tier on virtio-net: docs/tiers.md has to say the same. Pings of both
+# Whether the kernel's counters have each tier's packets on virtio-net as the table in docs/tiers.md says. Pings of both
 # families pass from one wire to the other, by a router without rules.
 virtio_net() {
     local tier row name read all pid wrong=0

@@ -88,7 +88,7 @@ fn no_other_page_states_a_measurement_by_itself() {
 }
 
 /// Numbers with a point in README are versions, or they are quotes.
-const VERSIONS: [&str; 7] = ["1.95", "5.18", "6.1", "6.6", "6.18", "22.04", "24.04"];
+const VERSIONS: [&str; 8] = ["1.95", "5.18", "6.1", "6.6", "6.12", "6.18", "22.04", "24.04"];
 
 #[test]
 fn a_number_with_a_point_in_readme_is_a_version_or_a_quote() {
