@@ -67,28 +67,37 @@ fn datagrams_that_the_lane_forwards_keep_a_connection_of_a_shortened_timeout() {
         let Some(bed) = Bed::usual(tier) else { return };
         bed.topology.set("r1", "net/netfilter/nf_conntrack_udp_timeout_stream", LIVES_S);
         let [client, server] = bed.hosts();
-        for address in [SERVER_V4, SERVER_V6] {
-            let flow = Datagrams::open(client, server, address);
-            let began = flow.near.local_addr().expect("it is connected");
-            bed.wait_for_lane("datagrams", || _ = flow.exchange(4));
-            let connection = || bed.connection(began).expect("it lives");
-            let id = connection().id;
-            let wait = |what: &str, is_so: &dyn Fn(u64) -> bool| {
-                until(what, || match connection().timeout.expect("it has one").as_secs() {
-                    rest if is_so(rest) => Ok(()),
-                    rest => Err(format!("{rest} s")),
-                });
-            };
-            // Longer in all than it lives by its last packet that the kernel saw. Its time counts from the last packet,
-            // whether conntrack is given it at once or later.
-            for age in [4, 7, 7, 4] {
-                wait("the connection has aged", &|rest| rest <= age);
-                bed.lane_has("datagrams of an aged connection", || _ = flow.exchange(1));
-                wait("the connection is half its time old", &|rest| rest <= 5 || age < 5);
-                wait("the connection has more time again", &|rest| rest >= 6);
-            }
-            assert_eq!(connection().id, id);
+        let flows = [SERVER_V4, SERVER_V6].map(|to| Datagrams::open(client, server, to));
+        let exchange = |bursts| flows.iter().for_each(|flow| _ = flow.exchange(bursts));
+        bed.wait_for_lane("datagrams", || exchange(4));
+        let connections = || {
+            flows.each_ref().map(|flow| {
+                let began = flow.near.local_addr().expect("it is connected");
+                bed.connection(began).expect("it lives")
+            })
+        };
+        let ids = connections().map(|one| one.id);
+        // Each connection by itself, one state after the other.
+        let wait = |what: &str, states: &[&dyn Fn(u64) -> bool]| {
+            let mut seen = [0; 2];
+            until(what, || {
+                let rest = connections().map(|one| one.timeout.expect("it has one").as_secs());
+                for (seen, rest) in seen.iter_mut().zip(rest) {
+                    *seen += usize::from(states.get(*seen).is_some_and(|is_so| is_so(rest)));
+                }
+                if seen == [states.len(); 2] { Ok(()) } else { Err(format!("{rest:?}")) }
+            });
+        };
+        // Longer in all than they live by their last packets that the kernel saw. Their time counts from the last packet,
+        // whether conntrack is given it at once or later.
+        for age in [4, 7, 7, 4] {
+            wait("the connections have aged", &[&|rest| rest <= age]);
+            bed.lane_has("datagrams of aged connections", || exchange(1));
+            // An older one may have more at once.
+            wait("the connections are half their time old", &[&|rest| rest <= 5 || age < 5]);
+            wait("the connections have more time again", &[&|rest| rest >= 6]);
         }
+        assert_eq!(connections().map(|one| one.id), ids);
         bed.finish();
     }
 }
