@@ -137,7 +137,7 @@ virtio_has_tier() {
     for try in {1..120}; do
         manylane show ports --json --socket "$virtio_socket" 2>/dev/null </dev/null |
             jq -e --arg tier "$1" 'length == 2 and all(.[]; .tier == $tier)' >/dev/null && return
-        sleep 1
+        sleep 1 # The daemon announces no tier to others.
     done
     manylane show ports --socket "$virtio_socket" </dev/null
     return 1
