@@ -8,8 +8,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, Stdio};
 
-use manylane_api::Client;
-use manylane_api::accelerate::{ExportStatus, TrackedFlow, TrackedFlows, TrackedFlowsRequest};
+use manylane_api::accelerate::{ExportStatus, TrackedFlow};
 use manylane_lab::accelerated::{Accelerated, IN_A_ROW, plain_hosts};
 use manylane_lab::scenario::{has, skip, spawn_in};
 use manylane_lab::stateful::Rules;
@@ -18,7 +17,7 @@ use manylane_lab::{CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6, Topology, WAN_V4,
 use nix::sys::signal::Signal;
 use serde::Deserialize;
 
-use super::talk::{PACKETS, SERVER_PORT, Talk};
+use super::talk::{PACKETS, Talk, tracked};
 
 /// Packets of each family, in pieces whose samples fit the collector's socket.
 const PIECES: u64 = 10;
@@ -58,7 +57,7 @@ fn sums_of_records_are_exact_and_those_of_samples_are_near() {
             talk.ask(20);
             20
         });
-        let flows = bed.flows();
+        let flows = tracked(&bed.accelerated);
         let is_forwarded = |flow: &TrackedFlow| flow.original.packets > 0 && flow.reply.packets > 0;
         let is_done = flows.len() == 2 && flows.iter().all(is_forwarded);
         if is_done { Ok(()) } else { Err(format!("{flows:#?}")) }
@@ -140,14 +139,6 @@ impl Bed {
         }
     }
 
-    fn flows(&self) -> Vec<TrackedFlow> {
-        let client = Client::new(&self.accelerated.socket());
-        let request =
-            TrackedFlowsRequest { transport_port: Some(SERVER_PORT), ..Default::default() };
-        let flows = client.post::<TrackedFlows>("/v1/accelerate/flows/table", &request);
-        flows.expect("the lane's thread answers").flows
-    }
-
     /// All samples so far are at the collector, and none is lost.
     fn wait_for_samples(&self) {
         until("goflow2 has all samples", || {
@@ -166,7 +157,7 @@ impl Bed {
     fn compare(mut self) {
         self.accelerated.assert_balanced();
         self.wait_for_samples();
-        let shown = self.flows();
+        let shown = tracked(&self.accelerated);
         let ledger = self.accelerated.ledger();
         self.accelerated.signal(Signal::SIGTERM);
         assert!(self.accelerated.wait().success(), "{}", self.accelerated.said());

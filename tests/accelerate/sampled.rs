@@ -5,8 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr};
 
 use manylane_api::Client;
-use manylane_api::accelerate::{ExportStatus, LaneStatus, SampledStatus, TrackedFlows};
-use manylane_api::accelerate::{TrackedFlow, TrackedFlowsRequest};
+use manylane_api::accelerate::{ExportStatus, LaneStatus, SampledStatus, TrackedFlow};
 use manylane_lab::accelerated::{Accelerated, IN_A_ROW, plain_hosts};
 use manylane_lab::scenario::{all_answered, has};
 use manylane_lab::{CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6, Topology, until};
@@ -16,7 +15,7 @@ use serde::Deserialize;
 use super::flows::connected;
 use super::nfdump::Nfdump;
 use super::sflow::assert_near;
-use super::talk::{PACKETS, SERVER_PORT, Talk};
+use super::talk::{PACKETS, SERVER_PORT, Talk, tracked};
 
 #[test]
 fn sums_of_sampled_records_are_near_at_ingress() {
@@ -107,7 +106,7 @@ fn a_connection_with_exact_records_has_no_sampled_one() {
     until("the connection of IPv4 has an entry", || {
         talks[0].ask(20);
         let is_forwarded = |flow: &TrackedFlow| flow.original.packets > 0 && flow.reply.packets > 0;
-        let flows = bed.flows();
+        let flows = tracked(&bed.accelerated);
         match &flows[..] {
             [flow] if is_forwarded(flow) => Ok(()),
             _ => Err(format!("{flows:#?}")),
@@ -120,7 +119,7 @@ fn a_connection_with_exact_records_has_no_sampled_one() {
     talks[1].tell(SENT);
     let sent = forwarded() - before;
     assert!(sent > SENT / 2, "{sent}");
-    let exact = bed.flows()[0].original.packets;
+    let exact = tracked(&bed.accelerated)[0].original.packets;
     bed.settled();
     bed.accelerated.assert_balanced();
     let records = bed.end();
@@ -150,14 +149,6 @@ impl Bed {
         let accelerated =
             Accelerated::start_with(topology.host("r1"), program, &["lan", "wan"], &all);
         Some(Bed { accelerated, topology, nfcapd })
-    }
-
-    fn flows(&self) -> Vec<TrackedFlow> {
-        let client = Client::new(&self.accelerated.socket());
-        let request =
-            TrackedFlowsRequest { transport_port: Some(SERVER_PORT), ..Default::default() };
-        let flows = client.post::<TrackedFlows>("/v1/accelerate/flows/table", &request);
-        flows.expect("the lane's thread answers").flows
     }
 
     /// All samples have been read, and records of them written.

@@ -2,7 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
+use manylane_api::Client;
+use manylane_api::accelerate::{TrackedFlow, TrackedFlows, TrackedFlowsRequest};
 use manylane_lab::Topology;
+use manylane_lab::accelerated::Accelerated;
 
 /// Bytes of a payload.
 pub const PAYLOAD: usize = 100;
@@ -53,6 +56,14 @@ impl Talk {
             self.client.recv(&mut bytes).expect("it arrives");
         }
     }
+}
+
+/// The lane's entries of such connections.
+pub fn tracked(accelerated: &Accelerated) -> Vec<TrackedFlow> {
+    let request = TrackedFlowsRequest { transport_port: Some(SERVER_PORT), ..Default::default() };
+    let client = Client::new(&accelerated.socket());
+    let flows = client.post::<TrackedFlows>("/v1/accelerate/flows/table", &request);
+    flows.expect("the lane's thread answers").flows
 }
 
 /// Fewer than a veth keeps for its other end.
