@@ -94,8 +94,8 @@ fn router(has_rules: bool) -> Option<Topology> {
 }
 
 struct Bed {
-    topology: Topology,
     accelerated: Accelerated,
+    topology: Topology,
     tier: &'static str,
     talks: [Talk; 2],
 }

@@ -140,8 +140,8 @@ fn a_program_that_is_attached_later_sees_all_packets() {
 
 /// The router, two streams through it, and what hears as the daemon does.
 struct Bed {
-    topology: Topology,
     accelerated: Accelerated,
+    topology: Topology,
     streams: Arc<[Steady; 2]>,
     listener: Listener,
 }

@@ -93,8 +93,8 @@ fn a_judgement_that_waits_for_the_lock_ends_the_lease_with_its_reason_and_filter
 
 /// A router that forwards, with a service manager that listens.
 struct Bed {
-    topology: Topology,
     accelerated: Accelerated,
+    topology: Topology,
     stream: Steady,
     manager: UnixDatagram,
     folder: PathBuf,

@@ -144,8 +144,8 @@ const AGES: [Age; 2] = [Age::Older, Age::Younger];
 
 /// The router, four streams through it, and what hears as the daemon does.
 struct Bed {
-    topology: Topology,
     accelerated: Accelerated,
+    topology: Topology,
     staying: Vec<Steady>,
     ending: Arc<Vec<Steady>>,
 }

@@ -60,7 +60,8 @@ pub fn plain_hosts(text: &str) -> Option<Topology> {
     Some(topology)
 }
 
-/// A running accelerator. Killed when dropped.
+/// A running accelerator. Killed when dropped, and with its host: a struct has it in front of the hosts. A test that fails
+/// prints what it said, and its ledger.
 pub struct Accelerated {
     child: Child,
     folder: PathBuf,
@@ -249,12 +250,14 @@ impl Accelerated {
 
 impl Drop for Accelerated {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // A second panic would end the process.
+            let ledger = self.client.ask::<AcceleratedLedger>("/v1/accelerate/ledger");
+            eprintln!("`manylane accelerate` said:\n{}\n{ledger:#?}", self.said());
+        }
         // Neither can fail in a way that matters: it may have ended, and been waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        if std::thread::panicking() {
-            eprintln!("`manylane accelerate` said:\n{}", self.said());
-        }
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

@@ -17,6 +17,7 @@
 //! Everything else is said in the operator's own words, by [`Topology::tool`].
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 
@@ -27,10 +28,36 @@ use manylane_io::sysctl::{self, SysctlError};
 use crate::network::{END_HOST, LabError, ROUTER, set};
 use crate::tools::{ToolError, tool, until};
 
-/// Hosts and routers by their names; the links are theirs.
+/// Hosts and routers by their names; the links are theirs. A test that fails prints what their kernels have counted.
 pub struct Topology {
     hosts: BTreeMap<String, Host>,
 }
+
+impl Drop for Topology {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        for (name, host) in &self.hosts {
+            for line in COUNTERS {
+                let said = tool(host, line).unwrap_or_else(|error| error.to_string());
+                eprintln!("{name}: {line}\n{said}");
+            }
+        }
+        for path in CACHES {
+            eprintln!(
+                "{path}\n{}",
+                fs::read_to_string(path).unwrap_or_else(|error| error.to_string())
+            );
+        }
+    }
+}
+
+/// What tells where a host's kernel has dropped packets.
+const COUNTERS: [&str; 3] =
+    ["nstat --ignore --noupdate", "ip -s -s link", "cat /proc/net/stat/nf_conntrack"];
+/// The caches of neighbours, which all hosts share: they may be full, or collect garbage.
+const CACHES: [&str; 2] = ["/proc/net/stat/arp_cache", "/proc/net/stat/ndisc_cache"];
 
 impl Topology {
     /// Makes what the text says. When this returns, all links are up and all addresses usable.

@@ -75,8 +75,8 @@ pub(super) fn rules(objects: &str, destinations: &str, sources: &str) -> String 
 
 /// The router as planned, with an accelerator.
 pub(super) struct Bed<'p> {
-    pub topology: Topology,
     pub accelerated: Accelerated,
+    pub topology: Topology,
     pub tier: &'static str,
     plan: Plan<'p>,
 }
