@@ -180,17 +180,15 @@ inside() {
     # Where this machine may not lift the limit of locked memory, the unit gets no more than a container gets.
     lock=$(has cap_sys_resource || echo ,cap_ipc_lock)
     holds manylane-accelerate "cap_net_admin,cap_net_raw$lock,cap_perfmon,cap_bpf"
-    through client 10.2.0.1
+    until_forwarded '.forwarded >= 1'
     manylane show ports
-    manylane show ports --json | grep -q '"forwarded": *[1-9]'
     # The other tiers, with the privileges, system calls and devices that the unit leaves.
     ip netns exec client ethtool --offload eth0 gro on
     ip netns exec server ethtool --offload eth0 gro on
     for tier in driver workers; do
         manylane config set port.eth0.tier "$tier" && manylane config set port.eth1.tier "$tier"
         until manylane show ports --json | jq --exit-status "all(.[]; .tier == \"$tier\")"; do sleep 0.1; done
-        through client 10.2.0.1
-        manylane show ports --json | jq --exit-status "all(.[]; .tiers.$tier >= 2)"
+        until_forwarded ".tiers.$tier >= 2"
     done
     # After SIGKILL the kernel forwards, until systemd has restarted the daemon.
     pid=$(systemctl show --property MainPID --value manylane-accelerate)
@@ -235,6 +233,12 @@ host() {
 # Host $1 reaches address $2.
 through() {
     ip netns exec "$1" ping -q -c 3 -i 0.2 -W 5 "$2"
+}
+
+# Pings until the counters of every port satisfy condition $1. While the daemon has had no core for too long, the kernel
+# forwards.
+until_forwarded() {
+    until through client 10.2.0.1 && manylane show ports --json | jq --exit-status "all(.[]; $1)"; do :; done
 }
 
 # The commands of block $1 of docs/install.md, as they stand there.

@@ -1,7 +1,7 @@
 //! A network whose frames end in one sink or another, and what forwards them there.
 
 use manylane_accelerate::accelerator::{Options, TierChoice};
-use manylane_api::accelerate::{Accelerated, AcceleratedPort};
+use manylane_api::accelerate::{Accelerated, AcceleratedPort, AskError};
 use manylane_io::interface::Offloads;
 use manylane_lab::Flows;
 use manylane_lab::crossing::sink_at;
@@ -62,11 +62,17 @@ impl Place {
     pub fn choose(&self, tier: &str) -> Result<Result<(), String>> {
         debug_assert!(TierChoice::named(tier).is_some());
         let source = self.source();
+        let patience = Instant::now() + PATIENCE;
         for port in PORTS {
-            let set = source.set(&format!("port.{port}.tier"), tier);
+            let set = loop {
+                match source.set(&format!("port.{port}.tier"), tier) {
+                    // So the mirror's thread is while it reads a full table with no core of its own.
+                    Err(AskError::Silent(_)) if Instant::now() < patience => {}
+                    set => break set,
+                }
+            };
             set.map_err(|error| format!("{port} to {tier}: {error:?}"))?;
         }
-        let patience = Instant::now() + PATIENCE;
         loop {
             // The gate has judged anew before `set` returned.
             let ports = source.ports();
