@@ -8,6 +8,10 @@
 # failure for each step that failed otherwise, and the lines that begin with SKIPPED. The exit status is 0 only if nothing
 # failed. With CI=true, what was skipped counts as failed: a CI machine has all that the tests need.
 #
+# A scenario that fails is run once more by itself: the kernel's time is the whole machine's, and the lanes leave a scenario
+# little of it. One that passes then is no failure, but is named in the end, with its panic: that is a fault to look for, in
+# the scenario or in what it tests.
+#
 # Needs Rust with clippy and rustfmt. As root on Debian, a run of all steps installs the other tools first. Steps that
 # need root (network namespaces, BPF) print SKIPPED for other users.
 
@@ -34,6 +38,8 @@ protocols=(loom counted differential prose site dependencies)
 checks=(fuzz-smoke clippy doc bpf test)
 # The one step outside of a run of all needs a git repository on github.com.
 steps=("${first[@]}" "${router[@]}" "${accelerator[@]}" "${protocols[@]}" "${checks[@]}" advisories)
+# More scenarios than these that fail in one step are not run again.
+again_max=3
 # The crates whose integration tests need the kernel, by names in the words of jq.
 kernel_crates='(.name | test("^manylane-(io|accelerate|lab)$"))'
 packages="iperf3 curl iputils-ping iproute2 procps nftables iptables conntrack frr bird2 tcpdump tshark libpcap0.8 ethtool jq
@@ -264,8 +270,18 @@ counting() {
 # each other's waits, by the signals of children that end. Of the whole workspace, as other steps: tests of one package
 # would have dependencies with other features, to be built anew.
 as_root() {
+    local output failed
     root "$1" || return 0
-    cargo test --workspace --no-fail-fast "${@:2}" -- --show-output --test-threads=1
+    output=$(mktemp -p "$work")
+    cargo test --workspace --no-fail-fast "${@:2}" -- --show-output --test-threads=1 |& tee "$output" && return
+    # Of each program, the list behind the second "failures:".
+    mapfile -t failed < <(awk '/^failures:$/ { names = "" } /^    [a-z0-9_:]+$/ { names = names $1 "\n" }
+        /^test result: FAILED/ { printf "%s", names }' "$output" | sort -u)
+    # Without a name it is another failure; many are no accident.
+    [ "${#failed[@]}" -gt 0 ] && [ "${#failed[@]}" -le "$again_max" ] || return 1
+    printf 'AGAIN %s\n' "${failed[@]}"
+    cargo test --workspace --no-fail-fast "${@:2}" -- --show-output --test-threads=1 --exact "${failed[@]}" || return 1
+    { echo "=== passed when run again, by themselves:"; causes "$output"; } >>"$work/causes"
 }
 
 # The names of the test targets of the packages, and of the names, that two filters let pass.
@@ -418,7 +434,7 @@ finish() {
     fi
     cat "$work/causes"
     passed=$(count 4 "$work/log")
-    broken=$(($(count 6 "$work/log") + others_failed))
+    broken=$(($(count 6 "$work/log") - $(grep -c '^AGAIN ' "$work/log") + others_failed))
     rm -rf "$work"
     [ "$broken" -eq 0 ] || [ "$status" -ne 0 ] || status=1
     echo "$passed passed, $broken failed, $skipped skipped"
@@ -437,7 +453,7 @@ done
 
 work=$(mktemp -d)
 touch "$work/log" "$work/failed" "$work/causes"
-export kernel_crates packages target work
+export again_max kernel_crates packages target work
 # shellcheck disable=SC2046 # One word each.
 export -f $(compgen -A function)
 trap finish EXIT
