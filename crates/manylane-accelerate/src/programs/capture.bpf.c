@@ -14,10 +14,11 @@
 // is called again. Programs attached to those that forward (BPF_TRACE_FENTRY, BPF_TRACE_FEXIT) would do without a word
 // to look at, but some machines refuse them (EPERM for all that needs a trampoline, also BPF_PROG_TYPE_EXT).
 //
-// A filter is a function that the loader makes of a program of classic BPF (`capture/translate.rs`). The filter sees the
-// packet's first bytes, in `heads`. Where these do not suffice, the packet is copied whole, and the reader decides.
+// A filter is code that the loader makes of a program of classic BPF (`capture/translate.rs`) and puts in the place of the
+// one call of `filter` that each program has. The filter reads the packet where it is. Where its first piece of memory does not suffice, the packet is copied whole, and the reader decides.
 //
-// A helper copies the packet into the ring of this CPU (`packets`), wherever its bytes are.
+// Nothing is written, and no helper is called, for a packet that the filter does not want. A helper copies the others
+// into the ring of this CPU (`packets`), wherever their bytes are.
 //
 // Built as `ingress.bpf.c`, to `capture.bpf.o`.
 
@@ -29,25 +30,27 @@
 #include "devices.h"
 #include "observe.h"
 
-#define HEAD_BYTES 512
-#define HEAD_WORDS (HEAD_BYTES / 8)
-
 /* Words of a CPU in `copied`. */
 #define COPIED_OF_CPU 8
 #define MATCHED 0
 #define LOST 1
 
-extern __u64 copied[], heads[];
+extern __u64 copied[];
 extern const char copied_words[];
 extern const char packets[];
 
-/* This capture's number. What is captured: bits of points, a port or 0, bytes of a packet, and of its head that the filter
- * may look at. Weak: else the compiler would take them for other numbers than 0. */
-extern const char own_number[], wanted_points[] __attribute__((weak)), wanted_port[] __attribute__((weak)),
-	wanted_bytes[], filter_bytes[] __attribute__((weak));
+/* What is captured: bits of points, a port or 0, bytes of a packet, and how many of its first ones the filter reads, 0
+ * without a filter. Weak: else the compiler would take them for other numbers than 0. */
+extern const char wanted_points[] __attribute__((weak)), wanted_port[] __attribute__((weak)), wanted_bytes[],
+	filter_bytes[] __attribute__((weak));
+/* The place of the program that is called behind this one. */
+extern const char next_place[];
+/* Whether the program takes frames in several pieces. */
+extern const char takes_pieces[] __attribute__((weak));
 
-/* What the filter says: 0 for no, else how many bytes to keep, or that the head does not suffice. */
-extern __u64 filter(const void *head, __u64 head_len, __u64 len);
+/* What the filter says of the packet between `data` and `end`, of `len` bytes in all: 0 for no, else how many bytes to
+ * keep, or that more of it is needed. */
+extern __u64 filter(const void *data, const void *end, __u64 len);
 #define UNDECIDED (1ull << 32)
 
 /* Points. */
@@ -92,33 +95,29 @@ static __always_inline int is_drivers(__u32 port)
 	return LOAD(ports[(port & (PORTS - 1)) * PORT_WORDS + PORT_FLAGS]) & (DRIVER_INGRESS | WORKERS_INGRESS);
 }
 
-/* Copies the packet into the ring, if the filter lets it pass. */
-static __always_inline void copy(void *context, struct record *record, int is_xdp)
+/* How many bytes of the packet to keep, or UNDECIDED. A filter counts from the first byte, with the tag, which may not be
+ * there. */
+static __always_inline __u64 filtered(const void *data, const void *end, __u64 len, int is_tagged)
 {
-	__u64 cpu = bpf_get_smp_processor_id(), len = record->len, says = UNDECIDED;
-	__u64 *mine, *head;
+	if (!NUMBER(filter_bytes))
+		return NUMBER(wanted_bytes);
+	return is_tagged ? UNDECIDED : filter(data, end, len);
+}
+
+/* Copies the packet into the ring. `keep` is not 0. */
+static __always_inline void copy(void *context, struct record *record, __u64 keep)
+{
+	__u64 cpu = bpf_get_smp_processor_id(), *mine;
 	long refused;
 
 	if (cpu >= NUMBER(copied_words) / COPIED_OF_CPU)
 		return;
 	record->kept = NUMBER(wanted_bytes);
-	if (NUMBER(filter_bytes)) {
-		head = &heads[cpu * HEAD_WORDS];
-		if (len > NUMBER(filter_bytes))
-			len = NUMBER(filter_bytes);
-		BOUNDED(len);
-		/* A filter counts from the first byte, with the tag, which is not there. */
-		if (len && !(record->flags & IS_TAGGED) &&
-		    !(is_xdp ? bpf_xdp_load_bytes(context, 0, head, len) : bpf_skb_load_bytes(context, 0, head, len)))
-			says = filter(head, len, record->len);
-		if (!says)
-			return;
-		if (says >= UNDECIDED) {
-			record->flags |= IS_UNDECIDED;
-			record->kept = KEEP_MAX;
-		} else if (says < record->kept) {
-			record->kept = says;
-		}
+	if (keep >= UNDECIDED) {
+		record->flags |= IS_UNDECIDED;
+		record->kept = KEEP_MAX;
+	} else if (keep < record->kept) {
+		record->kept = keep;
 	}
 	if (record->kept > record->len)
 		record->kept = record->len;
@@ -133,56 +132,72 @@ static __always_inline void copy(void *context, struct record *record, int is_xd
 		mine[LOST]++;
 }
 
-/* The next capture; behind the last one the program that forwards, which then knows the packet again. */
+/* The program that forwards then knows the packet again. */
 static __always_inline void go_on_received(void *context)
 {
-	__u64 following = LOAD(observed[OBSERVED_NEXT_RECEIVED + NUMBER(own_number)]) & (CAPTURES - 1);
 	__u64 *mine = observed_here();
 
-	if (following)
-		bpf_tail_call(context, (void *)observers, following);
 	if (mine)
 		mine[OBSERVED_SHOWN] = LOAD(observed[OBSERVED_RECEIVED]);
-	bpf_tail_call(context, (void *)observers, 0);
+	bpf_tail_call(context, (void *)observers, NUMBER(next_place));
 }
 
 static __always_inline void go_on_done(void *context)
 {
-	__u64 following = LOAD(observed[OBSERVED_NEXT_DONE + NUMBER(own_number)]) & (CAPTURES - 1);
-
-	if (following)
-		bpf_tail_call(context, (void *)observers, CAPTURES + following);
+	bpf_tail_call(context, (void *)observers, NUMBER(next_place));
 }
 
-static __always_inline void note_tag(const struct __sk_buff *skb, struct record *record)
+static __always_inline const void *data(const struct __sk_buff *skb)
 {
-	record->tag_protocol = skb->vlan_proto;
-	record->tag = skb->vlan_tci;
-	record->flags = IS_TAGGED;
+	return (const void *)(long)skb->data;
+}
+
+static __always_inline const void *end(const struct __sk_buff *skb)
+{
+	return (const void *)(long)skb->data_end;
+}
+
+/* What the filter reads is in front of the fragments of all but odd packets. */
+static __always_inline void pull(struct __sk_buff *skb, __u32 len)
+{
+	if (NUMBER(filter_bytes) && data(skb) + NUMBER(filter_bytes) > end(skb) && len > (__u64)(end(skb) - data(skb)))
+		bpf_skb_pull_data(skb, len < NUMBER(filter_bytes) ? len : NUMBER(filter_bytes));
+}
+
+static __always_inline void show(struct __sk_buff *skb, __u32 point, __u32 port, __u32 queue, __u32 verdict, int is_tagged)
+{
+	__u32 len = skb->len;
+	__u64 keep;
+
+	if (!is_wanted(point, port))
+		return;
+	pull(skb, len);
+	keep = filtered(data(skb), end(skb), len, is_tagged);
+	if (keep) {
+		struct record record = { .len = len, .port = port, .queue = queue, .point = point, .verdict = verdict };
+
+		if (is_tagged) {
+			record.tag_protocol = skb->vlan_proto;
+			record.tag = skb->vlan_tci;
+			record.flags = IS_TAGGED;
+		}
+		copy(skb, &record, keep);
+	}
 }
 
 static __always_inline void show_received(struct __sk_buff *skb)
 {
-	struct record record = { .point = RECEIVE };
-	__u32 port = port_of_interface(skb->ifindex), row;
+	__u32 port = port_of_interface(skb->ifindex), of_vlan = 0, row, queue = skb->queue_mapping;
+	int is_tagged = 0;
 
-	record.port = port;
 	if (skb->vlan_present) {
 		row = port * 2 + (skb->vlan_proto == bpf_htons(0x88a8));
-		port = LOAD(vlan_port[row * VLANS + (skb->vlan_tci & (VLANS - 1))]) & (PORTS - 1);
-		if (port)
-			record.port = port;
-		else
-			note_tag(skb, &record);
+		of_vlan = LOAD(vlan_port[row * VLANS + (skb->vlan_tci & (VLANS - 1))]) & (PORTS - 1);
+		is_tagged = !of_vlan;
 	} else if (is_drivers(port)) {
 		return;
 	}
-	if (!is_wanted(RECEIVE, record.port))
-		return;
-	record.len = skb->len;
-	record.queue = skb->queue_mapping;
-	record.queue -= record.queue > 0;
-	copy(skb, &record, 0);
+	show(skb, RECEIVE, of_vlan ? of_vlan : port, queue - (queue > 0), 0, is_tagged);
 }
 
 SEC("ingress/received")
@@ -195,23 +210,17 @@ int ingress_received(struct __sk_buff *skb)
 
 static __always_inline void show_done(struct __sk_buff *skb, __s32 action, __u64 note)
 {
-	struct record record = {};
+	__u32 port = note & 0xff, point = DROPPED, verdict = 0;
+	int is_tagged = 0;
 
-	record.port = note & 0xff;
 	if (action == REDIRECT) {
-		record.point = TRANSMIT;
+		point = TRANSMIT;
 	} else if (action == NEXT) {
-		record.point = KERNEL;
-		record.verdict = note >> 8;
-		if (skb->vlan_present && port_of_interface(skb->ifindex) == record.port)
-			note_tag(skb, &record);
-	} else {
-		record.point = DROPPED;
+		point = KERNEL;
+		verdict = note >> 8 & 0xff;
+		is_tagged = skb->vlan_present && port_of_interface(skb->ifindex) == port;
 	}
-	if (!is_wanted(record.point, record.port))
-		return;
-	record.len = skb->len;
-	copy(skb, &record, 0);
+	show(skb, point, port, 0, verdict, is_tagged);
 }
 
 SEC("ingress/done")
@@ -226,26 +235,38 @@ int ingress_done(struct __sk_buff *skb)
 	return mine[OBSERVED_ACTION];
 }
 
-static __always_inline void show_received_frame(struct xdp_md *xdp)
+static __always_inline void show_frame(struct xdp_md *xdp, __u32 point, __u32 port, __u32 queue)
 {
-	struct record record = { .point = RECEIVE };
-	__u16 type = 0;
+	const void *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
+	__u32 len = NUMBER(takes_pieces) ? bpf_xdp_get_buff_len(xdp) : end - data;
+	__u64 keep = filtered(data, end, len, 0);
 
-	record.port = port_of_interface(xdp->ingress_ifindex);
-	if (!is_wanted(RECEIVE, record.port) || !is_drivers(record.port))
-		return;
-	/* The program at ingress shows frames with a tag, by the port of their VLAN. */
-	if (bpf_xdp_load_bytes(xdp, 12, &type, sizeof(type)) || type == bpf_htons(0x8100) || type == bpf_htons(0x88a8))
-		return;
-	record.len = bpf_xdp_get_buff_len(xdp);
-	record.queue = xdp->rx_queue_index;
-	copy(xdp, &record, 1);
+	if (keep) {
+		struct record record = { .len = len, .port = port, .queue = queue, .point = point };
+
+		copy(xdp, &record, keep);
+	}
+}
+
+/* Whether the frame has a tag in its bytes: the program at ingress shows it, by the port of the VLAN. */
+static __always_inline int has_tag_in_bytes(const struct xdp_md *xdp)
+{
+	const void *data = (void *)(long)xdp->data;
+	__u16 type;
+
+	if (data + 14 > (void *)(long)xdp->data_end)
+		return 0;
+	type = *(const __u16 *)(data + 12);
+	return type == bpf_htons(0x8100) || type == bpf_htons(0x88a8);
 }
 
 SEC("driver/received")
 int driver_received(struct xdp_md *xdp)
 {
-	show_received_frame(xdp);
+	__u32 port = port_of_interface(xdp->ingress_ifindex);
+
+	if (is_wanted(RECEIVE, port) && is_drivers(port) && !has_tag_in_bytes(xdp))
+		show_frame(xdp, RECEIVE, port, xdp->rx_queue_index);
 	go_on_received(xdp);
 	return XDP_PASS;
 }
@@ -253,21 +274,16 @@ int driver_received(struct xdp_md *xdp)
 /* A frame for a worker has no note. */
 static __always_inline void show_done_frame(struct xdp_md *xdp, __u32 action, __u64 note)
 {
-	struct record record = {};
+	__u32 port = note & 0xff, point = TRANSMIT;
 
-	record.port = note & 0xff;
-	if (action == XDP_REDIRECT && note & NOTE_LEAVES) {
-		record.point = TRANSMIT;
-	} else if (action == XDP_DROP) {
-		record.point = DROPPED;
-		record.port = port_of_interface(xdp->ingress_ifindex);
-	} else {
+	if (action == XDP_DROP) {
+		point = DROPPED;
+		port = port_of_interface(xdp->ingress_ifindex);
+	} else if (action != XDP_REDIRECT || !(note & NOTE_LEAVES)) {
 		return;
 	}
-	if (!is_wanted(record.point, record.port))
-		return;
-	record.len = bpf_xdp_get_buff_len(xdp);
-	copy(xdp, &record, 1);
+	if (is_wanted(point, port))
+		show_frame(xdp, point, port, 0);
 }
 
 SEC("driver/done")

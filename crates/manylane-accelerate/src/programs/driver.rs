@@ -293,4 +293,4 @@ pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!("driver.bpf.o");
 /// `BPF_PROG_TYPE_XDP`, to be attached as `BPF_XDP`.
 const KIND: Kind = Kind { program: 6, attach: 37, flags: 0, interface: 0 };
 /// `BPF_F_XDP_HAS_FRAGS`.
-const HAS_FRAGS: u32 = 1 << 5;
+pub(super) const HAS_FRAGS: u32 = 1 << 5;

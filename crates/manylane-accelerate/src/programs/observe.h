@@ -3,16 +3,22 @@
  * Captures (`capture.bpf.c`): while one is open, its programs are called in front of a program that forwards, and behind
  * it, as tail calls. Without one a packet costs two loads from one line.
  *
- * | word of `observed`                  | what                                                              |
- * |-------------------------------------|-------------------------------------------------------------------|
- * | 0                                   | the first capture that wants packets as received, a number from 1; 0: none.
- *                                         From bit 8 on another number after each change                    |
- * | 1                                   | the first one that wants packets at the end                      |
- * | 16 + capture, 32 + capture          | the next one of each list, 0 at its end                          |
- * | 64 + cpu * 8 + OBSERVED_...         | this CPU's packet at hand, written here                         |
+ * | word of `observed`          | what                                                                             |
+ * |-----------------------------|----------------------------------------------------------------------------------|
+ * | 0                           | 0 while no capture wants packets as received; another number after each change  |
+ * | 1                           | the same of packets at the end                                                   |
+ * | 8 + cpu * 8 + OBSERVED_...  | this CPU's packet at hand, written here                                          |
  *
- * The programs are in the map `observers`: that which forwards at 0, one of capture N at N, the other at 16 + N. Where a
- * call finds none, the packet is handled as if no capture were open.
+ * | in the map `observers` | the program                                                                      |
+ * |------------------------|----------------------------------------------------------------------------------|
+ * | OBSERVERS_FORWARD      | that forwards                                                                    |
+ * | OBSERVERS_RECEIVED, _DONE | of the capture that is called first in front of it, and behind it               |
+ * | `next_place`           | that is called next, of each capture's programs: of another capture; behind the last one at the start,
+ *                            the one that forwards; behind the last one at the end, none                        |
+ *
+ * All places are constants in the code: the kernel then makes a plain jump of the call (`map_poke_run`), where an index
+ * that is looked up costs an indirect one, which CPUs do not predict under retpolines. Where a call finds no program, the
+ * packet is handled as if no capture were open.
  *
  * A packet that has been shown as received comes back to the program that forwards, at its start: OBSERVED_SHOWN then
  * is as word 0.
@@ -24,13 +30,14 @@
 
 #include "tables.h"
 
-#define CAPTURES 16
 #define OBSERVED_RECEIVED 0
 #define OBSERVED_DONE 1
-#define OBSERVED_NEXT_RECEIVED 16
-#define OBSERVED_NEXT_DONE 32
-#define OBSERVED_CPUS 64
+#define OBSERVED_CPUS 8
 #define OBSERVED_OF_CPU 8
+
+#define OBSERVERS_FORWARD 0
+#define OBSERVERS_RECEIVED 1
+#define OBSERVERS_DONE 2
 
 /* A CPU's words. */
 #define OBSERVED_SHOWN 0
@@ -54,32 +61,32 @@ static __always_inline __u64 *observed_here(void)
 /* At the start of a program that forwards. */
 static __always_inline void observe_received(void *context)
 {
-	__u64 first = LOAD(observed[OBSERVED_RECEIVED]), *mine;
+	__u64 change = LOAD(observed[OBSERVED_RECEIVED]), *mine;
 
-	if (!(first & 0xff))
+	if (!change)
 		return;
 	mine = observed_here();
-	if (!mine || mine[OBSERVED_SHOWN] == first) {
+	if (!mine || mine[OBSERVED_SHOWN] == change) {
 		if (mine)
 			mine[OBSERVED_SHOWN] = 0;
 		return;
 	}
-	bpf_tail_call(context, (void *)observers, first & (CAPTURES - 1));
+	bpf_tail_call(context, (void *)observers, OBSERVERS_RECEIVED);
 }
 
 /* At the end of one: returns what it returns. */
 static __always_inline int observe_done(void *context, int action, __u64 note)
 {
-	__u64 first = LOAD(observed[OBSERVED_DONE]), *mine;
+	__u64 *mine;
 
-	if (!first)
+	if (!LOAD(observed[OBSERVED_DONE]))
 		return action;
 	mine = observed_here();
 	if (!mine)
 		return action;
 	mine[OBSERVED_NOTE] = note;
 	mine[OBSERVED_ACTION] = action;
-	bpf_tail_call(context, (void *)observers, CAPTURES + (first & (CAPTURES - 1)));
+	bpf_tail_call(context, (void *)observers, OBSERVERS_DONE);
 	return action;
 }
 

@@ -77,7 +77,10 @@ pub fn program(
     link(object, section, meant, None)
 }
 
-/// As [`program`]. `made` is the name of a function that the object calls and does not define, and the function's code.
+/// As [`program`]. `made` is the name of a function that the program calls once and nobody defines, and code that takes the
+/// call's place: it begins with the arguments in registers 1 to 5, ends behind its last instruction with the result in
+/// register 0, leaves 6 to 9 as they are, and may use the stack below [`MADE_STACK`]. (A call would cost a return, which
+/// mitigations of speculation make dear.)
 pub fn link(
     object: &[u8],
     section: &str,
@@ -98,6 +101,7 @@ pub fn link(
     code.extend(instructions(FUNCTIONS)?);
     let first_made = code.len();
     let mut alone = BTreeMap::new();
+    let mut place_of_made = None;
     for (name, first) in [(section, 0), (FUNCTIONS, first_function)] {
         for relocation in object.relocations(name).ok_or_else(|| broken(name))? {
             let at = first + relocation.offset / size_of::<Instruction>();
@@ -110,18 +114,35 @@ pub fn link(
                     }
                 }
                 CALLED if made.is_some_and(|(name, _)| name == relocation.symbol) => {
-                    call(&mut code, at, &relocation, first_made)?;
+                    let is_of_program = first_made == first_function;
+                    if !is_of_program || place_of_made.replace(at).is_some() {
+                        return Err(wrong(format!(
+                            "{} has no place of its own",
+                            relocation.symbol
+                        )));
+                    }
                 }
                 CALLED => return Err(wrong(format!("the object calls {}", relocation.symbol))),
                 kind => return Err(wrong(format!("the object has a relocation of type {kind}"))),
             }
         }
     }
-    if let Some((_, made)) = made {
+    if let (Some((name, made)), Some(at)) = (made, place_of_made) {
+        let back = first_made + made.len();
+        let jump = |from: usize, to: usize| {
+            let way = i16::try_from(to as i64 - from as i64 - 1).map_err(|_| broken(name))?;
+            let [low, high] = way.to_le_bytes();
+            Ok::<_, io::Error>([JUMP, 0, low, high, 0, 0, 0, 0])
+        };
         code.extend(made);
+        code.push(jump(back, at + 1)?);
+        code[at] = jump(at, first_made)?;
     }
     Ok(Program { code, alone })
 }
+
+/// Where the part of the stack begins that [`link`] leaves to the code that it puts in, from register 10.
+pub const MADE_STACK: i16 = -256;
 
 /// Fills in what the two halves of a 64-bit load name.
 fn fill(
@@ -197,6 +218,7 @@ const CALLED: u32 = 10;
 // linux/bpf.h.
 const LOAD_64: u8 = 0x18;
 const CALL: u8 = 0x85;
+const JUMP: u8 = 0x05;
 const MAP: u8 = 1;
 const VALUE_OF_MAP: u8 = 2;
 const CALL_OF_FUNCTION: u8 = 1;

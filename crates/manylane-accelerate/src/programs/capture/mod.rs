@@ -1,10 +1,11 @@
 //! Captures: programs that copy packets, in front of those that forward and behind them (`observe.h`, `capture.bpf.c`).
 //!
-//! [`Targets`] are the programs that forward, as far as they are loaded; each has a map of the programs that it calls. A
-//! [`Capture`] is in these maps, and in the lists that say what is called, until it is dropped. What it sees is in rings,
-//! one for each CPU, which a reader has mapped (`manylane-io`'s `bpf::perf`).
+//! [`Targets`] are the programs that forward, as far as they are loaded; each has a map of the programs that it calls, and
+//! that call each other. A [`Capture`] is in these maps until it is dropped. What it sees is in rings, one for each CPU,
+//! which a reader has mapped (`manylane-io`'s `bpf::perf`).
 //!
-//! To open and to close waits for nothing: a list changes by one store, and a program whose place is empty is passed over.
+//! No packet waits for a capture that opens or closes: a place of a map changes at once, and an empty one is passed over.
+//! Who closes the last one waits for a grace period of RCU, in which the kernel takes the jump out of the code.
 
 #[cfg(test)]
 mod tests;
@@ -29,9 +30,12 @@ pub(super) struct Observers(OwnedFd);
 
 /// A program that forwards, and what it calls.
 struct Target {
+    program: OwnedFd,
     observers: Observers,
     kind: Kind,
     what: Forwards,
+    /// Of each list, captures' numbers and programs, in the order in which they are called.
+    chains: Mutex<[Vec<(usize, OwnedFd)>; LISTS]>,
 }
 
 /// Which of the programs it is.
@@ -54,10 +58,12 @@ struct Shared {
 
 struct State {
     targets: Vec<Arc<Target>>,
-    /// The lists, which the programs read.
+    /// The words, which the programs read.
     observed: WordsMut<u64>,
-    /// By number, from 1, which captures are open.
+    /// By number, which captures are open.
     open: [bool; CAPTURES],
+    /// How many of them are in each list.
+    listed: [usize; LISTS],
     changes: u64,
     bell: Option<Arc<dyn Wake + Send + Sync>>,
 }
@@ -103,14 +109,16 @@ pub struct Captured {
 /// Two lists of captures.
 #[derive(Clone, Copy)]
 enum List {
+    /// Those that want packets as received.
     Received,
+    /// Those that want packets at the end.
     Done,
 }
 
 impl Observers {
     /// An empty map, for a program that is to be loaded.
     pub fn new() -> io::Result<Observers> {
-        maps::map(PROGRAM_ARRAY, "observers", 4, 2 * CAPTURES as u32, 0).map(Observers)
+        maps::map(PROGRAM_ARRAY, "observers", 4, PLACES, 0).map(Observers)
     }
 
     /// For the program's code.
@@ -119,13 +127,13 @@ impl Observers {
     }
 }
 
-/// Words of the table of lists.
+/// Words of the table `observed`.
 pub(super) fn observed_words(cpus: usize) -> usize {
     CPUS_AT + cpus * OF_CPU
 }
 
 impl Targets {
-    /// Without any. `observed` is the table of lists.
+    /// Without any. `observed` is the table of that name.
     pub(super) fn new(tables: &Maps, observed: WordsMut<u64>) -> io::Result<Targets> {
         let mut own = Maps::default();
         for name in TABLES {
@@ -135,6 +143,7 @@ impl Targets {
             targets: Vec::new(),
             observed,
             open: [false; CAPTURES],
+            listed: [0; LISTS],
             changes: 0,
             bell: None,
         };
@@ -149,9 +158,11 @@ impl Targets {
         kind: Kind,
         what: Forwards,
     ) -> io::Result<()> {
-        maps::set(&observers.0, 0, Some(program.as_raw_fd() as u32))?;
+        let program = program.try_clone()?;
+        maps::set(&observers.0, FORWARD, Some(program.as_raw_fd() as u32))?;
+        let target = Target { program, observers, kind, what, chains: Mutex::default() };
         let mut state = self.state();
-        state.targets.push(Arc::new(Target { observers, kind, what }));
+        state.targets.push(Arc::new(target));
         if let Some(bell) = &state.bell {
             bell.wake();
         }
@@ -171,7 +182,6 @@ impl Targets {
             tables.share(name, &self.0.tables)?;
         }
         let copied = tables.add::<u64>("copied", cpus * OF_CPU).map_err(io::Error::other)?;
-        tables.add::<u64>("heads", cpus * HEAD_WORDS).map_err(io::Error::other)?;
         let (filter, untranslated) = match wanted.filter.as_ref().map(translate::translate) {
             None => (Translated { head: 0, ..translate::undecided() }, None),
             Some(Some(translated)) => (translated, None),
@@ -191,12 +201,11 @@ impl Targets {
             cpus,
             known: Vec::new(),
         };
-        capture.extend()?;
-        let mut state = self.state();
+        // In front of the programs: as long as they are not there, nothing is called.
         for list in capture.lists() {
-            state.link(list, number);
+            self.state().list(list, true);
         }
-        drop(state);
+        capture.extend()?;
         Ok(Some(capture))
     }
 
@@ -207,67 +216,75 @@ impl Targets {
 
 impl State {
     fn take_number(&mut self) -> Option<usize> {
-        let number = (1..CAPTURES).find(|&number| !self.open[number])?;
+        let number = (0..CAPTURES).find(|&number| !self.open[number])?;
         self.open[number] = true;
         Some(number)
     }
 
-    /// Puts a capture in front of a list.
-    fn link(&mut self, list: List, number: usize) {
-        let first = self.observed.load(list.first()) & NUMBER;
-        self.observed.publish(list.next() + number, first);
-        self.begin(list, number as u64);
-    }
-
-    fn unlink(&mut self, list: List, number: usize) {
-        let after = self.observed.load(list.next() + number);
-        let first = self.observed.load(list.first()) & NUMBER;
-        if first == number as u64 {
-            self.begin(list, after);
-            return;
-        }
-        // Words of closed captures stay as they were: only the list itself says which one is in front.
-        let mut before = first;
-        for _ in 1..CAPTURES {
-            let next = self.observed.load(list.next() + before as usize);
-            if next == number as u64 {
-                self.observed.publish(list.next() + before as usize, after);
-                return;
-            }
-            before = next;
-        }
-    }
-
-    /// The list has another first capture. The programs tell packets by the number of the change.
-    fn begin(&mut self, list: List, first: u64) {
+    /// A list has one more capture, or one less. The programs tell packets by the number of the change.
+    fn list(&mut self, list: List, is_added: bool) {
+        let listed = &mut self.listed[list as usize];
+        *listed = if is_added { *listed + 1 } else { *listed - 1 };
         self.changes += 1;
-        let word = if first == 0 { 0 } else { first | self.changes << 8 };
-        self.observed.publish(list.first(), word);
+        let word = if *listed == 0 { 0 } else { self.changes };
+        self.observed.publish(list as usize, word);
+    }
+}
+
+impl Target {
+    /// Calls a capture's program first.
+    fn add(&self, list: List, number: usize, program: OwnedFd) -> io::Result<()> {
+        let chain = &mut self.chains()[list as usize];
+        let next = chain.first().map(|(_, program)| program).or(self.end(list));
+        self.set(list.next(number), next)?;
+        self.set(list.first(), Some(&program))?;
+        chain.insert(0, (number, program));
+        Ok(())
+    }
+
+    /// Does not call it any longer. It may still run somewhere: what it calls stays a program that goes on.
+    fn remove(&self, list: List, number: usize) -> io::Result<()> {
+        let chain = &mut self.chains()[list as usize];
+        let Some(at) = chain.iter().position(|&(other, _)| other == number) else { return Ok(()) };
+        chain.remove(at);
+        let next = chain.get(at).map(|(_, program)| program);
+        match at.checked_sub(1) {
+            None => self.set(list.first(), next)?,
+            Some(before) => self.set(list.next(chain[before].0), next.or(self.end(list)))?,
+        }
+        self.set(list.next(number), self.end(list))
+    }
+
+    /// What the last one of a list calls.
+    fn end(&self, list: List) -> Option<&OwnedFd> {
+        match list {
+            List::Received => Some(&self.program),
+            List::Done => None,
+        }
+    }
+
+    fn set(&self, place: u32, program: Option<&OwnedFd>) -> io::Result<()> {
+        match maps::set(&self.observers.0, place, program.map(|fd| fd.as_raw_fd() as u32)) {
+            // It was empty.
+            Err(error) if program.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(()),
+            set => set,
+        }
+    }
+
+    fn chains(&self) -> MutexGuard<'_, [Vec<(usize, OwnedFd)>; LISTS]> {
+        self.chains.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl List {
-    fn first(self) -> usize {
-        match self {
-            List::Received => 0,
-            List::Done => 1,
-        }
+    /// The place of the capture that is called first.
+    fn first(self) -> u32 {
+        FORWARD + 1 + self as u32
     }
 
-    /// Where the capture behind number 0 would stand.
-    fn next(self) -> usize {
-        match self {
-            List::Received => CAPTURES,
-            List::Done => 2 * CAPTURES,
-        }
-    }
-
-    /// Where the map has the program of a capture.
-    fn place(self, number: usize) -> u32 {
-        match self {
-            List::Received => number as u32,
-            List::Done => (CAPTURES + number) as u32,
-        }
+    /// The place of what a capture calls next.
+    fn next(self, number: usize) -> u32 {
+        FORWARD + 1 + (LISTS * (1 + number)) as u32 + self as u32
     }
 
     fn section(self, what: Forwards) -> &'static str {
@@ -313,12 +330,11 @@ impl Capture {
             if self.known.iter().any(|known| Arc::ptr_eq(known, &target)) {
                 continue;
             }
+            self.known.push(target.clone());
             for list in self.lists() {
                 let program = self.load(&target, list)?;
-                let place = list.place(self.number);
-                maps::set(&target.observers.0, place, Some(program.as_raw_fd() as u32))?;
+                target.add(list, self.number, program)?;
             }
-            self.known.push(target);
         }
         Ok(())
     }
@@ -349,10 +365,12 @@ impl Capture {
     }
 
     fn program(&self, target: &Target, list: List) -> io::Result<object::Program> {
+        let takes_pieces = target.kind.flags & super::driver::HAS_FRAGS != 0;
         let meant = |name: &str| match name {
             "packets" => Some(Meant::Map(self.rings.map())),
             "observers" => Some(target.observers.meant()),
-            "own_number" => Some(Meant::Number(self.number as u64)),
+            "next_place" => Some(Meant::Number(list.next(self.number).into())),
+            "takes_pieces" => Some(Meant::Number(takes_pieces.into())),
             "wanted_points" => Some(Meant::Number(self.wanted.points.into())),
             "wanted_port" => Some(Meant::Number(self.wanted.port.unwrap_or_default().into())),
             "wanted_bytes" => Some(Meant::Number(self.wanted.snap.into())),
@@ -366,15 +384,14 @@ impl Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        let mut state = self.targets.state();
         for list in self.lists() {
-            state.unlink(list, self.number);
+            self.targets.state().list(list, false);
             for target in &self.known {
-                // An empty place is as good.
-                let _ = maps::set(&target.observers.0, list.place(self.number), None);
+                // A program that the kernel keeps in its place does no harm: nothing reads its rings.
+                let _ = target.remove(list, self.number);
             }
         }
-        state.open[self.number] = false;
+        self.targets.state().open[self.number] = false;
     }
 }
 
@@ -389,12 +406,16 @@ const TABLES: [&str; 4] = ["port_of", "ports", "vlan_port", "observed"];
 /// The bit of packets as received.
 const RECEIVED: u8 = 1;
 
+/// Captures that may be open at once.
+const CAPTURES: usize = 15;
+const LISTS: usize = 2;
+/// Places of the map: that of the program that forwards, and of each list the first program, and what each capture calls.
+const PLACES: u32 = FORWARD + 1 + (LISTS * (1 + CAPTURES)) as u32;
+
 // As in `observe.h` and `capture.bpf.c`.
-const CAPTURES: usize = 16;
-const NUMBER: u64 = 0xff;
-const CPUS_AT: usize = 64;
+const FORWARD: u32 = 0;
+const CPUS_AT: usize = 8;
 const OF_CPU: usize = 8;
-const HEAD_WORDS: usize = translate::HEAD as usize / 8;
 
 /// `BPF_MAP_TYPE_PROG_ARRAY`.
 const PROGRAM_ARRAY: u32 = 3;

@@ -1,27 +1,35 @@
-//! A filter of classic BPF as a function for the kernel's BPF, which `capture.bpf.c` calls as `filter`.
+//! A filter of classic BPF as code for the kernel's BPF, which takes the place of `capture.bpf.c`'s call of `filter`
+//! (`manylane-io`'s `bpf::object::link`).
 //!
-//! The function gets the packet's first bytes, how many these are, and the packet's length. The function returns what the
-//! filter returns, or that the first bytes do not suffice ([`UNDECIDED`]): never another answer than the filter's own.
+//! The code gets where the packet begins and where its first piece of memory ends, and the packet's length. Its
+//! result is what the filter returns, or that the first piece does not suffice ([`UNDECIDED`]): never another answer than the
+//! filter's own.
 //!
-//! | register | holds                    | register       | holds                                |
-//! |----------|--------------------------|----------------|--------------------------------------|
-//! | `r6`     | A, of 32 bits            | `r10 - 8`      | the packet's length                  |
-//! | `r7`     | X, of 32 bits            | below          | the filter's memory, a word in 8 bytes |
-//! | `r8`     | where the first bytes are | `r1`          | the end of the bytes to be loaded    |
-//! | `r9`     | how many these are       | `r2`           | their address, behind the end        |
+//! | register | holds                    | register       | holds                                    |
+//! |----------|--------------------------|----------------|------------------------------------------|
+//! | `r6`     | A, of 32 bits            | `r10` + SAVED  | what `r6` to `r9` held                   |
+//! | `r7`     | X, of 32 bits            | LEN_AT, below  | the packet's length; the filter's memory, a word in 8 bytes |
+//! | `r8`     | where the packet begins  | `r1`           | the end of the bytes to be loaded, counted from there |
+//! | `r9`     | where the piece ends     | `r2`, `r3`     | where the bytes are, and where they end  |
+//!
+//! The verifier wants to see that the end of a load, as an address, is compared with that of the piece; and a bound of X,
+//! by a number.
 //!
 //! Codes of arithmetic and of jumps are the same in both machines but for the class; shifts by 32 bits and more, and
 //! division by zero, are not.
 
+use std::ops::RangeInclusive;
+
 use manylane_io::bpf::call::Instruction as Code;
+use manylane_io::bpf::object::MADE_STACK;
 use manylane_net::filter::{Instruction, Program};
 
-/// A filter's function.
+/// A filter's code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Translated {
     /// Its instructions.
     pub code: Vec<Code>,
-    /// How many of a packet's first bytes it is to get.
+    /// How many of a packet's first bytes it reads, but for odd packets.
     pub head: u32,
 }
 
@@ -39,12 +47,9 @@ pub fn translate(program: &Program) -> Option<Translated> {
     Some(Translated { code, head: head.clamp(1, HEAD) })
 }
 
-/// The function that leaves the decision about each packet to the reader.
+/// The code that leaves the decision about each packet to the reader.
 pub fn undecided() -> Translated {
-    Translated {
-        code: vec![op(MOVE_64, 0, 0, 0, 1), op(SHIFT_LEFT_64, 0, 0, 0, 32), op(EXIT, 0, 0, 0, 0)],
-        head: 1,
-    }
+    Translated { code: vec![op(MOVE_64, 0, 0, 0, 1), op(SHIFT_LEFT_64, 0, 0, 0, 32)], head: 1 }
 }
 
 /// Up to where an instruction loads; those that add X, with a header's length in it.
@@ -84,10 +89,15 @@ enum To {
     No,
     /// To where `r1` bytes are not there.
     Short,
+    /// To the end, with the result.
+    End,
 }
 
 impl Writer {
     fn begin(&mut self) {
+        for (number, register) in SAVED.enumerate() {
+            self.push(op(STORE_64, 10, register, MADE_STACK - 8 * (number as i16 + 1), 0));
+        }
         self.push(op(MOVE_64_X, 8, 1, 0, 0));
         self.push(op(MOVE_64_X, 9, 2, 0, 0));
         self.push(op(STORE_64, 10, 3, LEN_AT, 0));
@@ -116,11 +126,11 @@ impl Writer {
             0x87 => self.push(op(MOVE_X, A, X, 0, 0)),
             0x06 => {
                 self.push(op(MOVE, 0, 0, 0, k));
-                self.push(op(EXIT, 0, 0, 0, 0));
+                self.jump(JUMP, 0, 0, 0, To::End);
             }
             0x16 => {
                 self.push(op(MOVE_X, 0, A, 0, 0));
-                self.push(op(EXIT, 0, 0, 0, 0));
+                self.jump(JUMP, 0, 0, 0, To::End);
             }
             0x05 => self.jump(JUMP, 0, 0, 0, To::Instruction(at + 1 + k as usize)),
             code if code & 0x07 == 0x05 => {
@@ -151,33 +161,35 @@ impl Writer {
 
     /// Loads from an offset that is known.
     fn load(&mut self, register: u8, size: u32, k: u32) {
-        self.push(op(MOVE, 1, 0, 0, k.wrapping_add(size)));
         // Offsets are below those of Linux's own, so that the sum has 32 bits.
+        self.push(op(MOVE, 1, 0, 0, k.wrapping_add(size)));
         if k > HEAD - size {
             // Always; the verifier refuses code behind a jump that says so.
             self.jump(ABOVE_64, 1, 0, HEAD, To::Short);
             return;
         }
-        self.jump(BELOW_64_X, 9, 1, 0, To::Short);
+        self.push(op(MOVE_64_X, 3, 8, 0, 0));
+        self.push(op(ADD_64, 3, 0, 0, k + size));
+        self.jump(ABOVE_64_X, 3, 9, 0, To::Short);
         self.bytes(register, 8, size, k as i16);
     }
 
     fn load_at_x(&mut self, size: u32, k: u32) {
         self.push(op(MOVE_X, 1, X, 0, 0));
+        self.push(op(MOVE_X, 2, X, 0, 0));
+        // In two registers: a number with its bound, and the end with a sum that may have more than 32 bits.
+        self.push(op(MOVE, 3, 0, 0, k.wrapping_add(size)));
+        self.push(op(ADD_64_X, 1, 3, 0, 0));
         if k > HEAD - size {
-            self.push(op(MOVE, 2, 0, 0, k.wrapping_add(size)));
-            self.push(op(ADD_64_X, 1, 2, 0, 0));
-            // Always; the verifier refuses code behind a jump that says so.
             self.jump(ABOVE_64, 1, 0, HEAD, To::Short);
             return;
         }
-        self.push(op(ADD_64, 1, 0, 0, k + size));
-        // Once by a number, so that every verifier follows.
-        self.jump(ABOVE_64, 1, 0, HEAD, To::Short);
-        self.jump(BELOW_64_X, 9, 1, 0, To::Short);
-        self.push(op(MOVE_64_X, 2, 8, 0, 0));
-        self.push(op(ADD_64_X, 2, 1, 0, 0));
-        self.bytes(A, 2, size, -(size as i16));
+        self.jump(ABOVE_64, 2, 0, HEAD - size - k, To::Short);
+        self.push(op(ADD_64_X, 2, 8, 0, 0));
+        self.push(op(MOVE_64_X, 3, 2, 0, 0));
+        self.push(op(ADD_64, 3, 0, 0, k + size));
+        self.jump(ABOVE_64_X, 3, 9, 0, To::Short);
+        self.bytes(A, 2, size, k as i16);
     }
 
     /// Loads bytes that are there, the first one highest.
@@ -201,29 +213,33 @@ impl Writer {
         self.push(op(code, register, other, 0, k));
     }
 
-    /// With both ends, as far as something leads there: the verifier refuses code that nothing reaches.
+    /// With all ends, as far as something leads there: the verifier refuses code that nothing reaches.
     fn end(mut self) -> Option<Vec<Code>> {
         let leads = |wanted: To| self.jumps.iter().any(|&(_, to)| to == wanted);
         let (is_short, is_no) = (leads(To::Short), leads(To::No));
         let short = self.code.len();
         if is_short {
-            // Behind the packet's end, or only behind the first bytes?
+            // Behind the packet's end, or only behind that of the piece?
             self.push(op(LOAD_64, 2, 10, LEN_AT, 0));
             self.push(op(ABOVE_64_X, 1, 2, 3, 0));
             self.push(op(MOVE_64, 0, 0, 0, 1));
             self.push(op(SHIFT_LEFT_64, 0, 0, 0, 32));
-            self.push(op(EXIT, 0, 0, 0, 0));
+            self.jump(JUMP, 0, 0, 0, To::End);
         }
         let no = self.code.len();
         if is_short || is_no {
             self.push(op(MOVE_64, 0, 0, 0, 0));
-            self.push(op(EXIT, 0, 0, 0, 0));
+        }
+        let end = self.code.len();
+        for (number, register) in SAVED.enumerate() {
+            self.push(op(LOAD_64, register, 10, MADE_STACK - 8 * (number as i16 + 1), 0));
         }
         for (at, to) in self.jumps {
             let target = match to {
                 To::Instruction(number) => self.starts[number],
                 To::No => no,
                 To::Short => short,
+                To::End => end,
             };
             let way = i16::try_from(target - at - 1).ok()?;
             [self.code[at][2], self.code[at][3]] = way.to_le_bytes();
@@ -243,17 +259,19 @@ fn cell(number: u32) -> i16 {
     LEN_AT - 8 * (number as i16 + 1)
 }
 
-/// What the function returns when the first bytes do not suffice.
+/// The result when the first piece does not suffice.
 #[cfg_attr(not(test), expect(dead_code, reason = "the program has the number, too"))]
 pub const UNDECIDED: u64 = 1 << 32;
-/// As in `capture.bpf.c`: `HEAD_BYTES`.
+/// No filter reads further: what needs more is for the reader to decide.
 pub const HEAD: u32 = 512;
 /// The longest IPv4 header.
 const HEADER_MAX: u32 = 60;
 
 const A: u8 = 6;
 const X: u8 = 7;
-const LEN_AT: i16 = -8;
+/// The registers that are the caller's.
+const SAVED: RangeInclusive<u8> = 6..=9;
+const LEN_AT: i16 = MADE_STACK - 40;
 
 // Instruction codes (Documentation/bpf/standardization/instruction-set.rst).
 const MOVE: u8 = 0xb4;
@@ -277,5 +295,3 @@ const EQUAL_32: u8 = 0x16;
 const ABOVE_32: u8 = 0x26;
 const ABOVE_64: u8 = 0x25;
 const ABOVE_64_X: u8 = 0x2d;
-const BELOW_64_X: u8 = 0xad;
-const EXIT: u8 = 0x95;
