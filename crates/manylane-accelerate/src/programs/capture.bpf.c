@@ -15,7 +15,8 @@
 // to look at, but some machines refuse them (EPERM for all that needs a trampoline, also BPF_PROG_TYPE_EXT).
 //
 // A filter is code that the loader makes of a program of classic BPF (`capture/translate.rs`) and puts in the place of the
-// one call of `filter` that each program has. The filter reads the packet where it is. Where its first piece of memory does not suffice, the packet is copied whole, and the reader decides.
+// one call of `filter` that each program has. The filter reads the packet where it is. Where the packet's first piece of
+// memory does not suffice, the packet is copied whole, and the reader decides.
 //
 // Nothing is written, and no helper is called, for a packet that the filter does not want. A helper copies the others
 // into the ring of this CPU (`packets`), wherever their bytes are.

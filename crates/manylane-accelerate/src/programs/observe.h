@@ -5,16 +5,16 @@
  *
  * | word of `observed`          | what                                                                             |
  * |-----------------------------|----------------------------------------------------------------------------------|
- * | 0                           | 0 while no capture wants packets as received; another number after each change  |
+ * | 0                           | 0 while no capture wants packets as received; another number after each change   |
  * | 1                           | the same of packets at the end                                                   |
  * | 8 + cpu * 8 + OBSERVED_...  | this CPU's packet at hand, written here                                          |
  *
- * | in the map `observers` | the program                                                                      |
- * |------------------------|----------------------------------------------------------------------------------|
- * | OBSERVERS_FORWARD      | that forwards                                                                    |
- * | OBSERVERS_RECEIVED, _DONE | of the capture that is called first in front of it, and behind it               |
- * | `next_place`           | that is called next, of each capture's programs: of another capture; behind the last one at the start,
- *                            the one that forwards; behind the last one at the end, none                        |
+ * | place in the map `observers`        | the program                                                            |
+ * |-------------------------------------|------------------------------------------------------------------------|
+ * | OBSERVERS_FORWARD                   | the one that forwards                                                  |
+ * | OBSERVERS_RECEIVED, OBSERVERS_DONE  | of the first capture in front of it, and behind it                     |
+ * | `next_place`, a capture's own       | what the capture calls next: the next capture's program; behind the last one at the
+ *                                         start the one that forwards, at the end none                           |
  *
  * All places are constants in the code: the kernel then makes a plain jump of the call (`map_poke_run`), where an index
  * that is looked up costs an indirect one, which CPUs do not predict under retpolines. Where a call finds no program, the

@@ -201,7 +201,7 @@ impl Targets {
             cpus,
             known: Vec::new(),
         };
-        // In front of the programs: as long as they are not there, nothing is called.
+        // Before its programs are there: a call of an empty place does nothing.
         for list in capture.lists() {
             self.state().list(list, true);
         }
