@@ -6,7 +6,7 @@
  * | word of `observed`          | what                                                                             |
  * |-----------------------------|----------------------------------------------------------------------------------|
  * | 0                           | 0 while no capture wants packets as received; another number after each change   |
- * | 1                           | the same of packets at the end                                                   |
+ * | 1                           | as word 0, for packets at the end                                                |
  * | 8 + cpu * 8 + OBSERVED_...  | this CPU's packet at hand, written here                                          |
  *
  * | place in the map `observers`        | the program                                                            |

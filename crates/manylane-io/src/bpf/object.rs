@@ -77,7 +77,7 @@ pub fn program(
     link(object, section, meant, None)
 }
 
-/// As [`program`]. `made` is the name of a function that the program calls once and nobody defines, and code that takes the
+/// As [`program`]. `made` is the name of a function that the program calls once and does not define, and code that takes the
 /// call's place: it begins with the arguments in registers 1 to 5, ends behind its last instruction with the result in
 /// register 0, leaves 6 to 9 as they are, and may use the stack below [`MADE_STACK`]. (A call would cost a return, which
 /// mitigations of speculation make dear.)

@@ -5,7 +5,7 @@
 //! which a reader has mapped (`manylane-io`'s `bpf::perf`).
 //!
 //! No packet waits for a capture that opens or closes: a place of a map changes at once, and an empty one is passed over.
-//! Who closes the last one waits for a grace period of RCU, in which the kernel takes the jump out of the code.
+//! The thread that closes the last one waits for a grace period of RCU, in which the kernel takes the jump out of the code.
 
 #[cfg(test)]
 mod tests;
@@ -242,7 +242,8 @@ impl Target {
         Ok(())
     }
 
-    /// Does not call it any longer. It may still run somewhere: what it calls stays a program that goes on.
+    /// Does not call a capture's program any longer. The program may still run somewhere: it always has one to continue with,
+    /// or none.
     fn remove(&self, list: List, number: usize) -> io::Result<()> {
         let chain = &mut self.chains()[list as usize];
         let Some(at) = chain.iter().position(|&(other, _)| other == number) else { return Ok(()) };
@@ -265,7 +266,7 @@ impl Target {
 
     fn set(&self, place: u32, program: Option<&OwnedFd>) -> io::Result<()> {
         match maps::set(&self.observers.0, place, program.map(|fd| fd.as_raw_fd() as u32)) {
-            // It was empty.
+            // The place was empty.
             Err(error) if program.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(()),
             set => set,
         }
