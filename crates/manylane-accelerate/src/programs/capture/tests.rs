@@ -2,6 +2,7 @@
 //! packets; planted bugs have to be found.
 
 use manylane_io::bpf::call::Instruction as Code;
+use manylane_io::bpf::object::{MADE_STACK, Meant, link};
 use manylane_io::libpcap;
 use manylane_net::filter::{Instruction, Program};
 
@@ -221,6 +222,41 @@ fn a_translated_filter_says_what_the_interpreter_says() {
     }
     assert!(yes > 10_000 && open < yes, "{yes} packets match, {open} are undecided");
     assert_eq!(run(&undecided().code, &[], 60), UNDECIDED);
+}
+
+/// How deep an instruction reaches into the stack: by a load, a store, or an address made of register 10.
+fn depth([before, code]: [Code; 2]) -> i64 {
+    const ADD: u8 = 0x07;
+    const MOVE: u8 = 0xbf;
+    let [op, registers, low, high, value @ ..] = code;
+    let (to, from) = (registers & 0xf, registers >> 4);
+    let offset = i64::from(i16::from_le_bytes([low, high]));
+    match op & 7 {
+        1 if from == 10 => -offset,
+        2 | 3 if to == 10 => -offset,
+        _ if op == ADD && (before[0], before[1] >> 4) == (MOVE, 10) => {
+            -i64::from(i32::from_le_bytes(value))
+        }
+        _ => 0,
+    }
+}
+
+/// A filter's code shares the stack with the program that it is in.
+#[test]
+fn the_programs_leave_the_filter_its_part_of_the_stack() {
+    let meant = |name: &str| match name {
+        "packets" | "observers" => Some(Meant::Map(7)),
+        "copied" | "observed" | "port_of" | "ports" | "vlan_port" => Some(Meant::Table(7)),
+        _ => Some(Meant::Number(64)),
+    };
+    for section in ["ingress/received", "ingress/done", "driver/received", "driver/done"] {
+        let made = undecided().code;
+        let program = link(super::OBJECT, section, meant, Some(("filter", &made)));
+        let program = program.expect("it is ours");
+        let depths = program.code().array_windows().map(|&pair| depth(pair));
+        let deepest = depths.max().expect("there are instructions");
+        assert!((1..=-i64::from(MADE_STACK)).contains(&deepest), "{section}: {deepest} bytes");
+    }
 }
 
 /// Plants a bug in an instruction, if it is one of those.
