@@ -122,9 +122,10 @@ static __always_inline __u32 samples_of(__u64 *mine, __u32 rate, __u32 packets)
 	samples = 1;
 	left = draw_skip(mine, rate);
 	if (packets >= left) {
-		/* Segments, and a small N. */
-		samples += 1 + (packets - left) / rate;
-		mine[SFLOW_SKIPS] += packets - left;
+		/* Segments, and a small N. What is left of them is drawn at once, without skips: an Nth on average. */
+		packets -= left;
+		samples += 1 + (packets + bpf_get_prandom_u32() % rate) / rate;
+		mine[SFLOW_SKIPS] += packets;
 		packets = 0;
 		left = draw_skip(mine, rate);
 	}
