@@ -32,10 +32,10 @@ seconds_max=4500
 first=(fmt build)
 # ... then these lanes at once. Cargo locks a target folder while it builds there, so those that compute begin with steps
 # that build in folders of their own, while the scenarios, which `build` built, start.
-router=(netns io docs deb bench-smoke)
+router=(netns io docs deb stateful)
 accelerator=(accelerate)
 protocols=(loom counted differential prose site dependencies)
-checks=(fuzz-smoke clippy doc bpf test)
+checks=(fuzz-smoke clippy doc bpf test bench-smoke)
 # The one step outside of a run of all needs a git repository on github.com.
 steps=("${first[@]}" "${router[@]}" "${accelerator[@]}" "${protocols[@]}" "${checks[@]}" advisories)
 # More scenarios than these that fail in one step are not run again.
@@ -162,21 +162,26 @@ fuzz_briefly() {
 
 # Whole systems in network namespaces, with a kernel's stack at both ends: the router's scenarios ...
 step_netns() {
-    as_root "scenarios of the router" --test netns
+    as_root "scenarios of the router" --test netns --
 }
 
-# ... the accelerator's ...
+# ... the accelerator's, without the stateful lane ...
 step_accelerate() {
     local status=0
     root "scenarios of the accelerator" || return 0
     if GOFLOW2=$(tests/goflow2.sh); then export GOFLOW2; else status=1; fi
-    as_root "scenarios of the accelerator" --test accelerate || status=1
+    as_root "scenarios of the accelerator" --test accelerate -- --skip stateful_ || status=1
     return "$status"
+}
+
+# ... and with it ...
+step_stateful() {
+    as_root "scenarios of the stateful lane" --test accelerate -- stateful_
 }
 
 # ... and the same random packets through two implementations.
 step_differential() {
-    as_root "differential tests" --test differential
+    as_root "differential tests" --test differential --
 }
 
 # The tests of ports, netlink and BPF programs, in network namespaces too.
@@ -185,7 +190,7 @@ step_io() {
     for name in $(test_targets "$kernel_crates" 'true'); do
         tests+=(--test "$name")
     done
-    as_root "tests of ports and programs" "${tests[@]}"
+    as_root "tests of ports and programs" "${tests[@]}" --
 }
 
 # The links of the documentation lead somewhere, and the commands of its pages do what they say.
@@ -267,20 +272,20 @@ counting() {
 }
 
 # Runs tests that need root, said to be $1 if they are skipped, one after another: threads of one process would disturb
-# each other's waits, by the signals of children that end. Of the whole workspace, as other steps: tests of one package
-# would have dependencies with other features, to be built anew.
+# each other's waits, by the signals of children that end. The rest are cargo's words, `--`, and those of the tests. Of the
+# whole workspace, as other steps: tests of one package would have dependencies with other features, to be built anew.
 as_root() {
     local output failed
     root "$1" || return 0
     output=$(mktemp -p "$work")
-    cargo test --workspace --no-fail-fast "${@:2}" -- --show-output --test-threads=1 |& tee "$output" && return
+    cargo test --workspace --no-fail-fast "${@:2}" --show-output --test-threads=1 |& tee "$output" && return
     # Of each program, the list behind the second "failures:".
     mapfile -t failed < <(awk '/^failures:$/ { names = "" } /^    [a-z0-9_:]+$/ { names = names $1 "\n" }
         /^test result: FAILED/ { printf "%s", names }' "$output" | sort -u)
     # Without a name it is another failure; many are no accident.
     [ "${#failed[@]}" -gt 0 ] && [ "${#failed[@]}" -le "$again_max" ] || return 1
     printf 'AGAIN %s\n' "${failed[@]}"
-    cargo test --workspace --no-fail-fast "${@:2}" -- --show-output --test-threads=1 --exact "${failed[@]}" || return 1
+    cargo test --workspace --no-fail-fast "${@:2}" --show-output --test-threads=1 --exact "${failed[@]}" || return 1
     { echo "=== passed when run again, by themselves:"; causes "$output"; } >>"$work/causes"
 }
 
