@@ -141,7 +141,7 @@ fn segments_are_sampled_as_often_as_packets_whatever_n_is() {
         let (packets, samples) = (count.pool - pool, count.noted + count.lost - sampled);
         (pool, sampled) = (count.pool, count.noted + count.lost);
         assert_eq!(packets, 220_000 * u64::from(rate));
-        // Skips of 1 to 2N - 1 have a deviation below N / 1.7: that of 220,000 is 0.13 %. The bound is five times as much.
+        // Skips of 1 to 2N - 1 deviate by N / 1.7: 220,000 of them by 0.13 %. The bound is five times as much.
         assert!(samples.abs_diff(220_000) < 1430, "1 in {rate}: {samples} of {packets}");
     }
 }
