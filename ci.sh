@@ -32,8 +32,8 @@ seconds_max=4500
 first=(fmt build)
 # ... then these lanes at once. Cargo locks a target folder while it builds there, so those that compute begin with steps
 # that build in folders of their own, while the scenarios, which `build` built, start.
-router=(netns io docs deb stateful)
-accelerator=(accelerate bench-smoke)
+router=(netns io stateful)
+accelerator=(accelerate docs deb bench-smoke)
 protocols=(loom counted differential prose site dependencies)
 checks=(fuzz-smoke clippy doc bpf test)
 # The one step outside of a run of all needs a git repository on github.com.
