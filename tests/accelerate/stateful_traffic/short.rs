@@ -1,10 +1,12 @@
 //! Many short connections: all of them are the kernel's, and the lane stays out of them.
 
+use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Instant;
 
+use manylane_io::netlink::conntrack::Connection;
 use manylane_lab::{Host, SERVER_V4, SERVER_V6};
 use nix::sched::{CloneFlags, setns};
 
@@ -19,10 +21,11 @@ fn short_connections_are_complete_and_stay_in_the_kernel() {
         bed.topology.set("server", "net/core/somaxconn", "8192");
         let said = bed.accelerated.said();
         let begun = Instant::now();
-        thread::scope(|scope| {
-            for address in [SERVER_V4, SERVER_V6, SERVER_V4, SERVER_V6] {
-                scope.spawn(move || connections(client, server, (address, 0).into()));
-            }
+        let begun_by: Vec<[SocketAddr; 2]> = thread::scope(|scope| {
+            let threads = [SERVER_V4, SERVER_V6, SERVER_V4, SERVER_V6].map(|address| {
+                scope.spawn(move || connections(client, server, (address, 0).into()))
+            });
+            threads.into_iter().flat_map(|thread| thread.join().expect("it ends")).collect()
         });
         let elapsed = begun.elapsed();
         let per_s = 4.0 * EACH as f64 / elapsed.as_secs_f64();
@@ -30,15 +33,28 @@ fn short_connections_are_complete_and_stay_in_the_kernel() {
         let all = bed.connections();
         let admitted = all.iter().filter(|one| is_liberal(one)).count() as u64;
         println!("{tier}: {} in conntrack, {admitted} admitted", all.len());
-        assert!(all.len() as u64 >= 4 * EACH, "each was one of its own");
+        let known: HashSet<[SocketAddr; 2]> = all.iter().map(ends).collect();
+        let unknown: Vec<_> = begun_by.iter().filter(|ends| !known.contains(*ends)).collect();
+        assert!(unknown.is_empty(), "not in conntrack: {unknown:?}");
+        let distinct = HashSet::<_>::from_iter(&begun_by).len() as u64;
+        assert_eq!(distinct, 4 * EACH, "each was one of its own");
         assert!(admitted <= EACH / 100, "{admitted} were admitted");
         assert_eq!(bed.accelerated.said(), said, "an error was reported");
         bed.finish();
     }
 }
 
-/// Connections to a server of their own, one after the other: a byte each way.
-fn connections(client: &Host, server: &Host, address: SocketAddr) {
+/// The addresses that a connection's client used.
+fn ends(connection: &Connection) -> [SocketAddr; 2] {
+    let original = &connection.original;
+    [
+        (original.source, original.source_port).into(),
+        (original.destination, original.destination_port).into(),
+    ]
+}
+
+/// Connections to a server of their own, one after the other: a byte each way. Returns their ends, the client's first.
+fn connections(client: &Host, server: &Host, address: SocketAddr) -> Vec<[SocketAddr; 2]> {
     let listener = server.run(move || TcpListener::bind(address)).expect("the address is there");
     let to = listener.local_addr().expect("it is bound");
     thread::scope(|scope| {
@@ -52,10 +68,10 @@ fn connections(client: &Host, server: &Host, address: SocketAddr) {
                 assert_eq!(far.read(&mut byte).expect("an end"), 0);
             }
         });
-        scope.spawn(|| {
+        let client = scope.spawn(|| {
             // A host runs one job at a time.
             setns(client.namespace(), CloneFlags::CLONE_NEWNET).expect("root may");
-            for number in 0..EACH {
+            let one = |number| {
                 let near = TcpStream::connect_timeout(&to, PATIENCE);
                 let mut near = near.unwrap_or_else(|error| panic!("{number}: {error}"));
                 near.set_read_timeout(Some(PATIENCE)).expect("it is no zero");
@@ -63,9 +79,12 @@ fn connections(client: &Host, server: &Host, address: SocketAddr) {
                 let mut byte = [0];
                 near.read_exact(&mut byte).unwrap_or_else(|error| panic!("{number}: {error}"));
                 assert_eq!(byte, [number as u8]);
-            }
+                [near.local_addr().expect("it is bound"), to]
+            };
+            (0..EACH).map(one).collect()
         });
-    });
+        client.join().expect("it ends")
+    })
 }
 
 /// Fewer than a client has ports for one server.
