@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use manylane_accelerate::accelerator::{Accelerator, Options};
 use manylane_api::Source;
 use manylane_api::accelerate::Accelerated;
-use manylane_lab::load::Process;
+use manylane_lab::load::{TcpServer, Transfer};
 use manylane_lab::{Lab, LabOptions, RouterOptions, ping};
 use manylane_router::config::{Config, Environment};
 use manylane_router::control::Daemon;
@@ -118,7 +118,7 @@ pub fn meanwhile<T>(
 
 /// Three hosts, and the router's forwarder. The fields drop in order: processes and forwarder need the hosts.
 pub struct Network {
-    iperf: Option<Process>,
+    iperf: Option<TcpServer>,
     accelerator: Option<Accelerator>,
     daemon: Option<Daemon>,
     pub lab: Lab,
@@ -209,5 +209,11 @@ impl Network {
             ping(&self.lab.client, *destination, 56, 3)?;
         }
         Ok(())
+    }
+
+    /// Sends by iperf3 from the client for `seconds`, by `connections` at once.
+    pub fn transfer(&self, to: IpAddr, seconds: u32, connections: u32) -> Result<Transfer> {
+        let server = self.iperf.as_ref().ok_or("nothing serves TCP")?;
+        Ok(self.lab.transfer(server, to, seconds, connections)?)
     }
 }

@@ -125,7 +125,7 @@ fn transfer(
     let taken = || Ok::<_, Error>([busy_s()?, threads_s(|name| name.starts_with("worker-"))?]);
     progress::tick();
     let (before, passed) = (taken()?, source.as_deref().map(passed));
-    let transfer = network.lab.transfer(to, seconds, 1)?;
+    let transfer = network.transfer(to, seconds, 1)?;
     let after = taken()?;
     let per_gb = |which: usize| (after[which] - before[which]) / transfer.gigabytes;
     let mut push = |what: &str, unit, value| {

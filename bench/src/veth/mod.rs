@@ -261,7 +261,7 @@ fn tcp(plan: &Plan, both: &mut Both, cores: [usize; 2], rounds: &mut Rounds, kin
             for (router, network) in &*both {
                 progress::tick();
                 let passed = Passed::until_now(network);
-                let gbps = network.lab.transfer(SERVER_V4, seconds, connections)?.gbps;
+                let gbps = network.transfer(SERVER_V4, seconds, connections)?.gbps;
                 let left = if kind.is_empty() { None } else { passed.left_to_kernel(network) };
                 let gbps = left.map_or(Ok(gbps), Err).map_err(|cause| rounds.blame(cause)).ok();
                 rounds.push(&format!("tcp{kind}{router}_gbps{suffix}"), "Gb/s", gbps);

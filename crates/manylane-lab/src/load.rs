@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,9 @@ const BEHIND: [(IpAddr, u8); 2] = [
     (IpAddr::V4(Ipv4Addr::new(10, 128, 0, 0)), 9),
     (IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0x128, 0, 0, 0, 0, 0)), 48),
 ];
+
+/// The server of iperf3 waits for a client within this time, however busy the machine is.
+const FREE_WITHIN: Duration = Duration::from_secs(30);
 
 impl Lab {
     /// Gives the router's kernel these routes, and neighbours that drop all frames; `lan` takes a generator's frames.
@@ -94,23 +98,37 @@ impl Lab {
         Ok([reordering.iter().sum(), count("TCPDSACKRecv")])
     }
 
-    /// Lets client and server run on these cores, and iperf3 serve at the server until the process is dropped.
-    pub fn serve_tcp(&self, cores: [usize; 2]) -> io::Result<Process> {
+    /// Lets client and server run on these cores, and iperf3 serve at the server until what is returned is dropped.
+    pub fn serve_tcp(&self, cores: [usize; 2]) -> io::Result<TcpServer> {
         for (host, core) in [&self.client, &self.server].into_iter().zip(cores) {
             host.run(move || affinity::pin(core))?; // A host's processes inherit its thread's core.
         }
         let mut command = mortal("iperf3");
         command.args(["--server", "--forceflush"]).stderr(Stdio::null());
-        let (process, mut lines) = Process::start(&self.server, command)?;
-        if !lines.any(|line| line.contains("listening")) {
-            return Err(io::Error::other("iperf3 does not serve"));
-        }
-        thread::spawn(move || lines.for_each(drop)); // A full pipe would stop iperf3.
-        Ok(process)
+        let (process, lines) = Process::start(&self.server, command)?;
+        let (is_free, free) = mpsc::channel();
+        // It reads to the end: a full pipe would stop iperf3.
+        let listens = move |line: String| {
+            if line.contains("listening") {
+                let _ = is_free.send(()); // Nobody may be left who waits.
+            }
+        };
+        thread::spawn(move || lines.for_each(listens));
+        Ok(TcpServer { _process: process, free })
     }
 
-    /// Sends by iperf3 from the client for `seconds`, by `connections` at once.
-    pub fn transfer(&self, to: IpAddr, seconds: u32, connections: u32) -> io::Result<Transfer> {
+    /// Sends by iperf3 from the client to its server for `seconds`, by `connections` at once.
+    pub fn transfer(
+        &self,
+        server: &TcpServer,
+        to: IpAddr,
+        seconds: u32,
+        connections: u32,
+    ) -> io::Result<Transfer> {
+        // A client ends a moment before the server has told it from the next one, which it would turn away.
+        if server.free.recv_timeout(FREE_WITHIN).is_err() {
+            return Err(io::Error::other("iperf3 does not serve"));
+        }
         let patience = (seconds + 20).to_string(); // More than a client needs that waits for nothing.
         let mut command = mortal("timeout");
         command.args(["--signal", "KILL", &patience, "setpriv", "--pdeathsig", "KILL", "iperf3"]);
@@ -138,6 +156,13 @@ impl Lab {
 pub fn by_nobody(link: u32, (destination, length): (IpAddr, u8), neighbour: usize) -> Route {
     let gateway = NOBODY[usize::from(destination.is_ipv6())][neighbour];
     Route::new(destination, length, Hops::One(Some(Hop::via(link, gateway))))
+}
+
+/// iperf3 at the server, until it is dropped.
+pub struct TcpServer {
+    _process: Process,
+    /// A word each time that it waits for a client.
+    free: Receiver<()>,
 }
 
 /// What one or several connections transferred together.

@@ -170,7 +170,7 @@ fn tcp(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result {
                 let name = format!("veth_tcp_{connections}_{end}");
                 hand_on(&*source, &["lan", "wan"], |bucket| bucket % 2 == 1)?;
                 let before = network.lab.client_reordering()?;
-                let transfer = || Ok(network.lab.transfer(SERVER_V4, seconds, connections)?);
+                let transfer = || network.transfer(SERVER_V4, seconds, connections);
                 let transfer = while_moving(&source, moves, transfer)?;
                 let after = network.lab.client_reordering()?;
                 rounds.push(&format!("{name}_gbps"), "Gb/s", Some(transfer.gbps));
