@@ -4,10 +4,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use manylane_io::bpf::maps;
+use manylane_io::bpf::rings::Shape;
 use manylane_io::poll::poll;
 use manylane_net::filter::Program;
-use manylane_sync::words::Words;
 
 use super::{
     Connection, Copied, CpuRings, Kind, Options, Points, RemoteError, RemoteSocket, Statistics,
@@ -32,7 +31,6 @@ pub struct CaptureOptions {
 pub struct AcceleratedCapture {
     connection: Connection,
     rings: CpuRings,
-    counters: Words<u64>,
     untranslated: Option<String>,
     options: CaptureOptions,
     /// Packets that were copied for this process to decide, and that the filter did not want.
@@ -52,23 +50,26 @@ impl AcceleratedCapture {
             snap: options.snap,
         };
         let (answer, descriptors) = connection.exchange(&Request::Capture(wanted), &[])?;
-        let Answer::Captures { cpus, ring_bytes, counters, untranslated, workers } = answer else {
+        let Answer::Captures { cpus, ring_bytes, table_bytes, untranslated, workers } = answer
+        else {
             return Err(connection.unexpected(format!("{answer:?} to `capture`")));
         };
         let mut descriptors = descriptors.into_iter();
-        let expected = cpus.len() + usize::from(workers);
-        let (Some(map), true) = (descriptors.next(), descriptors.len() == expected) else {
+        let (table, of_workers, None) =
+            (descriptors.next(), descriptors.next(), descriptors.next())
+        else {
+            return Err(connection.unexpected("an answer to `capture` with more rings".into()));
+        };
+        let (Some(table), true) = (table, of_workers.is_some() == workers) else {
             return Err(connection.unexpected("an answer to `capture` without rings".into()));
         };
-        let of_workers = if workers { descriptors.next_back() } else { None };
-        let system = |step| move |source| RemoteError::System { step, source };
-        let rings = CpuRings::new(cpus.into_iter().zip(descriptors).collect(), ring_bytes as usize);
-        let mut rings = rings.map_err(system("mmap"))?;
+        let [cpus, ring, all] = [cpus, ring_bytes, table_bytes].map(|number| number as usize);
+        let rings = CpuRings::new(table.as_fd(), Shape { cpus, ring, table: all });
+        let mut rings = rings.map_err(|source| RemoteError::System { step: "mmap", source })?;
         of_workers.map_or(Ok(()), |memfd| rings.add_workers(memfd)).map_err(RemoteError::Ring)?;
         Ok(AcceleratedCapture {
             connection,
             rings,
-            counters: maps::words(map.as_fd(), counters as usize).map_err(system("mmap"))?,
             untranslated,
             options,
             unwanted: 0,
@@ -125,7 +126,7 @@ impl AcceleratedCapture {
         other: BorrowedFd<'_>,
         timeout: Option<Duration>,
     ) -> Result<bool, RemoteError> {
-        // Rings wake a reader when they fill. Before that the reader looks from time to time.
+        // A ring wakes nobody: its reader looks before it can be full.
         let timeout = timeout.map_or(LOOK, |timeout| timeout.min(LOOK));
         let ready = poll(&[other, self.connection.as_fd()], Some(timeout));
         let ready = ready.map_err(|source| RemoteError::System { step: "poll", source })?;
@@ -137,13 +138,10 @@ impl AcceleratedCapture {
 
     /// What was captured since the beginning.
     pub fn statistics(&self) -> Statistics {
-        let cpus = self.counters.len() / WORDS;
-        let sum =
-            |word: usize| (0..cpus).map(|cpu| self.counters.load(cpu * WORDS + word)).sum::<u64>();
-        let of_workers = self.rings.of_workers();
+        let (programs, workers) = (self.rings.of_programs(), self.rings.of_workers());
         Statistics {
-            packets: sum(0).saturating_sub(self.unwanted) + of_workers.packets,
-            lost: sum(1) + of_workers.lost,
+            packets: programs.matched.saturating_sub(self.unwanted) + workers.packets,
+            lost: programs.lost + workers.lost,
         }
     }
 
@@ -153,7 +151,5 @@ impl AcceleratedCapture {
     }
 }
 
-/// A CPU's counters.
-const WORDS: usize = 8;
 /// How long a packet waits to be looked at.
 const LOOK: Duration = Duration::from_millis(10);

@@ -39,26 +39,31 @@ impl Copied<'_> {
         Copied { bytes: buffer, len: self.len + 4, ..*self }
     }
 
+    /// When a record's packet was seen. `None` if it is none.
+    pub(super) fn time_ns(record: &[u8]) -> Option<u64> {
+        record.get(8..).and_then(<[u8]>::first_chunk).map(|time| u64::from_ne_bytes(*time))
+    }
+
     /// A record as `capture.bpf.c` of `manylane-accelerate` writes it. `None` if it is none.
     pub(super) fn read(record: &[u8], cpu: u32) -> Option<Copied<'_>> {
+        let time_ns = Copied::time_ns(record)?;
         let (head, bytes) = record.split_first_chunk::<HEAD>()?;
         let half = |at: usize| u16::from_ne_bytes([head[at], head[at + 1]]);
         let word =
             |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let time_ns = u64::from(word(0)) | u64::from(word(4)) << 32;
-        let kept = (word(12) as usize).min(bytes.len());
-        let [tag_high, tag_low] = half(24).to_be_bytes();
-        let tag = [head[26], head[27], tag_high, tag_low];
+        let kept = (word(16) as usize).min(bytes.len());
+        let [tag_high, tag_low] = half(28).to_be_bytes();
+        let tag = [head[30], head[31], tag_high, tag_low];
         Some(Copied {
             time_ns,
-            len: word(8),
-            port: half(16),
-            queue: half(18),
+            len: word(4),
+            port: half(20),
+            queue: half(22),
             cpu,
-            point: head[20],
-            verdict: head[21],
-            is_undecided: head[22] & UNDECIDED != 0,
-            tag: (head[22] & TAGGED != 0).then_some(tag),
+            point: head[24],
+            verdict: head[25],
+            is_undecided: head[26] & UNDECIDED != 0,
+            tag: (head[26] & TAGGED != 0).then_some(tag),
             bytes: &bytes[..kept],
         })
     }
@@ -75,15 +80,16 @@ mod tests {
     #[test]
     fn a_record_is_read_as_the_program_writes_it() {
         let mut record = Vec::new();
-        record.extend(0x0102_0304_0506_0708_u64.to_ne_bytes());
+        record.extend(40_u32.to_ne_bytes());
         record.extend(1500_u32.to_ne_bytes());
+        record.extend(0x0102_0304_0506_0708_u64.to_ne_bytes());
         record.extend(3_u32.to_ne_bytes());
         record.extend(7_u16.to_ne_bytes());
         record.extend(2_u16.to_ne_bytes());
         record.extend([3, 9, UNDECIDED | TAGGED, 0]);
         record.extend(0xa064_u16.to_ne_bytes());
-        record.extend([0x81, 0x00, 0, 0, 0, 0]);
-        record.extend([5, 6, 7, 0]);
+        record.extend([0x81, 0x00]);
+        record.extend([5, 6, 7, 0, 0, 0, 0, 0]);
         let copied = Copied::read(&record, 4).expect("it is whole");
         let expected = Copied {
             time_ns: 0x0102_0304_0506_0708,

@@ -134,15 +134,15 @@ pub enum Answer {
         /// By number.
         ports: Vec<Port>,
     },
-    /// The capture runs. With it come the map of its counters (eight words for each CPU: packets that passed, packets of them
-    /// that were lost), and a ring for each CPU; behind these the workers' packet ring, if the capture has one.
+    /// The capture runs. With it comes the table of the programs' rings ([`rings`](manylane_io::bpf::rings)); behind that the
+    /// workers' packet ring, if the capture has one.
     Captures {
-        /// The CPUs of the rings.
-        cpus: Vec<u32>,
+        /// How many CPUs have words in the table.
+        cpus: u64,
         /// Bytes of each ring.
         ring_bytes: u64,
-        /// Words of the counters.
-        counters: u64,
+        /// Bytes of the table.
+        table_bytes: u64,
         /// Why the reader has to filter all packets itself, if it has to.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         untranslated: Option<String>,

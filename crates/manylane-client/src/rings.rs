@@ -2,10 +2,10 @@
 //! these what workers have copied.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use manylane_io::bpf::perf::{Entry, RingReader};
+use manylane_io::bpf::rings::{Counted, RingReader, Shape};
 use manylane_io::packet_ring::{RingError, Statistics};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -13,16 +13,14 @@ use super::copied::Copied;
 use super::workers::WorkerRing;
 
 /// Reads the rings of all CPUs, oldest packet first.
+#[derive(Default)]
 pub struct CpuRings {
     rings: Vec<CpuRing>,
     workers: Option<WorkerRing>,
-    /// Records that found no room, as the rings have told.
-    lost: u64,
 }
 
 struct CpuRing {
     reader: RingReader,
-    cpu: u32,
     /// When the oldest packet was seen, if one waits.
     oldest_ns: Option<u64>,
 }
@@ -35,12 +33,11 @@ enum Place {
 }
 
 impl CpuRings {
-    /// Reads rings of `bytes` bytes each, by their CPUs.
-    pub fn new(rings: Vec<(u32, OwnedFd)>, bytes: usize) -> io::Result<CpuRings> {
-        let ring =
-            |(cpu, fd)| Ok(CpuRing { reader: RingReader::new(fd, bytes)?, cpu, oldest_ns: None });
-        let rings = rings.into_iter().map(ring).collect::<io::Result<_>>()?;
-        Ok(CpuRings { rings, workers: None, lost: 0 })
+    /// Reads the rings of this table.
+    pub fn new(table: BorrowedFd<'_>, shape: Shape) -> io::Result<CpuRings> {
+        let ring = |reader| CpuRing { reader, oldest_ns: None };
+        let rings = RingReader::all(table, shape)?.into_iter().map(ring).collect();
+        Ok(CpuRings { rings, workers: None })
     }
 
     /// Reads the ring of workers, too.
@@ -75,7 +72,7 @@ impl CpuRings {
     /// When the oldest packet that waits was seen, and where it is.
     fn oldest(&mut self) -> Option<(u64, Place)> {
         for ring in &mut self.rings {
-            ring.look(&mut self.lost);
+            ring.look();
         }
         let first = |(at, ring): (usize, &CpuRing)| Some((ring.oldest_ns?, Place::Cpu(at)));
         let ring = self.rings.iter().enumerate().filter_map(first).min();
@@ -94,37 +91,28 @@ impl CpuRings {
         self.workers.as_ref().map_or_else(Statistics::default, WorkerRing::statistics)
     }
 
-    /// Packets that found no room so far, as far as the rings have told.
-    pub fn lost(&self) -> u64 {
-        self.lost
+    /// What programs have counted.
+    pub fn of_programs(&self) -> Counted {
+        self.rings.first().map_or_else(Counted::default, |ring| ring.reader.counted())
     }
 }
 
 impl CpuRing {
     /// Finds out when the oldest packet was seen.
-    fn look(&mut self, lost: &mut u64) {
+    fn look(&mut self) {
         while self.oldest_ns.is_none() {
-            match self.reader.peek() {
-                None => return,
-                Some(Entry::Record(record)) => match record.first_chunk() {
-                    Some(time) => self.oldest_ns = Some(u64::from_ne_bytes(*time)),
-                    None => self.reader.take(),
-                },
-                Some(Entry::Lost(count)) => {
-                    *lost += count;
-                    self.reader.take();
-                }
+            let Some(record) = self.reader.peek() else { return };
+            match Copied::time_ns(record) {
+                Some(time_ns) => self.oldest_ns = Some(time_ns),
+                None => self.reader.take(),
             }
         }
     }
 
     fn give(&mut self, see: &mut impl FnMut(&Copied<'_>) -> bool) -> bool {
-        let goes_on = match self.reader.peek() {
-            Some(Entry::Record(record)) => {
-                Copied::read(record, self.cpu).is_none_or(|copied| see(&copied))
-            }
-            _ => true,
-        };
+        let cpu = self.reader.cpu() as u32; // 8192 at most.
+        let copied = self.reader.peek().and_then(|record| Copied::read(record, cpu));
+        let goes_on = copied.is_none_or(|copied| see(&copied));
         self.reader.take();
         self.oldest_ns = None;
         goes_on

@@ -18,8 +18,18 @@
 // one call of `filter` that each program has. The filter reads the packet where it is. Where the packet's first piece of
 // memory does not suffice, the packet is copied whole, and the reader decides.
 //
-// Nothing is written, and no helper is called, for a packet that the filter does not want. A helper copies the others
-// into the ring of this CPU (`packets`), wherever their bytes are.
+// Nothing is written, and no helper is called, for a packet that the filter does not want. The others go into the ring of
+// this CPU, in the table `packets`, which the reader has mapped (`manylane-io`'s `bpf/rings.rs`):
+//
+// | byte of `packets`        | what                                                                               |
+// |--------------------------|------------------------------------------------------------------------------------|
+// | cpu * 128                | the byte at which this CPU's ring begins, 0 if it has none                         |
+// | cpu * 128 + 8            | bytes that were ever written to the ring: the reader reads up to there             |
+// | cpu * 128 + 16, + 24     | packets that were wanted; those of them that found no room                         |
+// | cpu * 128 + 64           | bytes that the reader has taken: in a line of its own, which only the reader writes |
+// | a ring's, `ring_bytes`   | records; the last one may go on behind the ring's end, where nothing else is       |
+//
+// A CPU runs one of these programs at a time, to its end: a ring has one writer.
 //
 // Built as `ingress.bpf.c`, to `capture.bpf.o`.
 
@@ -31,14 +41,17 @@
 #include "devices.h"
 #include "observe.h"
 
-/* Words of a CPU in `copied`. */
-#define COPIED_OF_CPU 8
-#define MATCHED 0
-#define LOST 1
+/* Words of a CPU in `packets`. */
+#define OF_CPU 16
+#define RING 0
+#define WRITTEN 1
+#define MATCHED 2
+#define LOST 3
+#define TAKEN 8
 
-extern __u64 copied[];
-extern const char copied_words[];
-extern const char packets[];
+extern __u64 packets[];
+/* How many CPUs have words, bytes of a ring, and where the last ring begins. */
+extern const char packets_cpus[], ring_bytes[], ring_last[];
 
 /* What is captured: bits of points, a port or 0, bytes of a packet, and how many of its first ones the filter reads, 0
  * without a filter. Weak: else the compiler would take them for other numbers than 0. */
@@ -63,21 +76,23 @@ extern __u64 filter(const void *data, const void *end, __u64 len);
 #define NEXT -1
 #define REDIRECT 7
 
-/* A record holds no more: the ring's records have 16 bits for their length. */
-#define KEEP_MAX 65000
+/* A record holds no more of a packet: the helper of XDP copies no more. */
+#define KEEP_MAX 0xffff
 
 #define IS_UNDECIDED 1
 #define IS_TAGGED 2
 
 struct record {
+	/* Of the whole record, a multiple of 8. */
+	__u32 bytes;
+	/* The packet's length, and how many of its bytes follow. */
+	__u32 len;
 	__u64 time;
-	/* The packet's, and how many of them follow. */
-	__u32 len, kept;
+	__u32 kept;
 	__u16 port, queue;
 	__u8 point, verdict, flags, unused;
 	/* The tag that was taken off, if IS_TAGGED; the protocol as it lies in memory. */
 	__u16 tag, tag_protocol;
-	__u32 unused2;
 };
 
 static __always_inline int is_wanted(__u32 point, __u32 port)
@@ -105,32 +120,64 @@ static __always_inline __u64 filtered(const void *data, const void *end, __u64 l
 	return is_tagged ? UNDECIDED : filter(data, end, len);
 }
 
-/* Copies the packet into the ring. `keep` is not 0. */
-static __always_inline void copy(void *context, struct record *record, __u64 keep)
+static __always_inline __u32 kept_of(struct record *record, __u64 keep)
 {
-	__u64 cpu = bpf_get_smp_processor_id(), *mine;
-	long refused;
+	__u32 kept = NUMBER(wanted_bytes);
 
-	if (cpu >= NUMBER(copied_words) / COPIED_OF_CPU)
-		return;
-	record->kept = NUMBER(wanted_bytes);
 	if (keep >= UNDECIDED) {
 		record->flags |= IS_UNDECIDED;
-		record->kept = KEEP_MAX;
-	} else if (keep < record->kept) {
-		record->kept = keep;
+		kept = KEEP_MAX;
+	} else if (keep < kept) {
+		kept = keep;
 	}
-	if (record->kept > record->len)
-		record->kept = record->len;
-	if (record->kept > KEEP_MAX)
-		record->kept = KEEP_MAX;
-	record->time = bpf_ktime_get_ns();
-	refused = bpf_perf_event_output(context, (void *)packets, BPF_F_CURRENT_CPU | (__u64)record->kept << 32, record,
-					sizeof(*record));
-	mine = &copied[cpu * COPIED_OF_CPU];
+	if (kept > record->len)
+		kept = record->len;
+	return kept > KEEP_MAX ? KEEP_MAX : kept;
+}
+
+/* A place in the ring of this CPU for a record of so many bytes. None if it has no room. */
+static __always_inline char *place(__u64 *mine, __u64 bytes)
+{
+	__u64 ring = LOAD(mine[RING]), at;
+
+	if (!ring || ring > NUMBER(ring_last) || mine[WRITTEN] + bytes - LOAD(mine[TAKEN]) > NUMBER(ring_bytes))
+		return 0;
+	at = ring + (mine[WRITTEN] & (NUMBER(ring_bytes) - 1));
+	return (char *)packets + at;
+}
+
+/* Copies the packet into the ring, by the helper that copies wherever its bytes are. `keep` is not 0. */
+static __always_inline void copy(void *context, struct record *record, __u64 keep,
+				 long (*load_bytes)(void *context, __u32 offset, void *to, __u32 len))
+{
+	__u64 cpu = bpf_get_smp_processor_id(), *mine;
+	char *to;
+
+	if (cpu >= NUMBER(packets_cpus))
+		return;
+	mine = &packets[cpu * OF_CPU];
 	mine[MATCHED]++;
-	if (refused)
+	record->kept = kept_of(record, keep);
+	record->bytes = (sizeof(*record) + record->kept + 7) & ~7u;
+	to = place(mine, record->bytes);
+	if (!to || !record->kept || load_bytes(context, 0, to + sizeof(*record), record->kept)) {
 		mine[LOST]++;
+		return;
+	}
+	record->time = bpf_ktime_get_ns();
+	__builtin_memcpy(to, record, sizeof(*record));
+	/* Ordered behind all that was written: an exchange is, on every machine. */
+	__sync_lock_test_and_set(&mine[WRITTEN], mine[WRITTEN] + record->bytes);
+}
+
+static long load_frame(void *xdp, __u32 offset, void *to, __u32 len)
+{
+	return bpf_xdp_load_bytes(xdp, offset, to, len);
+}
+
+static long load_packet(void *skb, __u32 offset, void *to, __u32 len)
+{
+	return bpf_skb_load_bytes(skb, offset, to, len);
 }
 
 /* The program that forwards then knows the packet again. */
@@ -182,7 +229,7 @@ static __always_inline void show(struct __sk_buff *skb, __u32 point, __u32 port,
 			record.tag = skb->vlan_tci;
 			record.flags = IS_TAGGED;
 		}
-		copy(skb, &record, keep);
+		copy(skb, &record, keep, load_packet);
 	}
 }
 
@@ -245,7 +292,7 @@ static __always_inline void show_frame(struct xdp_md *xdp, __u32 point, __u32 po
 	if (keep) {
 		struct record record = { .len = len, .port = port, .queue = queue, .point = point };
 
-		copy(xdp, &record, keep);
+		copy(xdp, &record, keep, load_frame);
 	}
 }
 

@@ -79,7 +79,7 @@ pub use attach::{
     AttachError, Attached, Link, attached, attached_egress, program_name, programs_named,
 };
 pub use candidates::{Candidate, Candidates};
-pub use capture::{Capture, Captured, Targets, Wanted};
+pub use capture::{Capture, Targets, Wanted};
 use capture::{Forwards, Observers};
 pub use counters::Counters;
 pub use driver::{

@@ -1,12 +1,12 @@
 //! Captures of the programs that forward. Needs root.
 
-use std::os::fd::BorrowedFd;
 use std::thread;
 
 use crate::packet::{V4, V6, v4, v6};
 use crate::rig::*;
-use manylane_accelerate::programs::{Capture, Wanted};
+use manylane_accelerate::programs::{Capture, TryOptions, Wanted};
 use manylane_client::{CpuRings, SETTLED};
+use manylane_io::bpf::rings::Counted;
 use manylane_io::libpcap;
 use manylane_net::filter::{Instruction, Program};
 
@@ -32,9 +32,7 @@ fn wanted(points: u8) -> Wanted {
 
 fn reader(capture: &Capture) -> CpuRings {
     let rings = capture.rings();
-    let own = |ring: BorrowedFd<'_>| ring.try_clone_to_owned().expect("a descriptor is left");
-    let all = rings.cpus().zip(rings.descriptors().map(own)).collect();
-    CpuRings::new(all, rings.bytes()).expect("root may map")
+    CpuRings::new(rings.descriptor(), rings.shape()).expect("the table can be mapped")
 }
 
 fn seen(rings: &mut CpuRings) -> Vec<Seen> {
@@ -88,7 +86,53 @@ fn packets_are_seen_as_they_come_and_as_they_leave() {
         };
         assert_eq!(all, [of(0, 0), of(3, EXPIRED)]);
     }
-    assert_eq!((capture.captured().matched, capture.captured().lost), (10, 0));
+    assert_eq!(capture.rings().counted(), Counted { matched: 10, lost: 0 });
+}
+
+/// The programs write while a reader on another CPU reads; rings fill, and their ends are met at all places.
+#[test]
+fn records_are_whole_while_they_are_written() {
+    const BURSTS: usize = 400;
+    const BURST: u32 = 100;
+    let Some(rig) = Rig::new() else { return };
+    // These stay as they are: the kernel gets them.
+    let frames: Vec<_> = [0, 1, 7, 46, 200, 731, 1400]
+        .map(|len| V4 { ttl: 1, payload: vec![len as u8; len], ..v4(TO) }.frame())
+        .into();
+    for ring in [1 << 13, 1 << 20] {
+        let capture = rig.fast.targets().open(wanted(1), ring).expect("the kernel takes it");
+        let capture = capture.expect("none is open");
+        let mut rings = reader(&capture);
+        let mut shown = 0;
+        let mut see = |rings: &mut CpuRings| {
+            rings.receive(|copied| {
+                let is_one = frames.iter().any(|frame| *frame == copied.bytes);
+                assert!(is_one && copied.len as usize == copied.bytes.len(), "{copied:?}");
+                shown += 1;
+                true
+            });
+        };
+        thread::scope(|scope| {
+            let writes = scope.spawn(|| {
+                let options = TryOptions { repeat: BURST, ..TryOptions::default() };
+                for frame in frames.iter().cycle().take(BURSTS) {
+                    rig.fast.time_packet(frame, &options).expect("the kernel tries it");
+                }
+            });
+            while !writes.is_finished() {
+                see(&mut rings);
+            }
+        });
+        thread::sleep(2 * SETTLED); // What is younger is kept back.
+        see(&mut rings);
+        let counted = rings.of_programs();
+        assert_eq!((counted, counted.matched), (capture.rings().counted(), 40_000));
+        assert_eq!(shown + counted.lost, counted.matched, "of rings of {ring} bytes");
+        assert!(shown > 0);
+        if ring == 1 << 13 {
+            assert!(counted.lost > 0, "a ring was never full");
+        }
+    }
 }
 
 fn filter(expression: &str) -> Program {

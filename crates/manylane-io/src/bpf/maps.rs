@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use manylane_sync::words::{Owner, Word, Words, WordsMut};
+use manylane_sync::words::{Owner, Word, WordsMut};
 
 use super::object::Meant;
 use super::{BpfError, call};
@@ -33,7 +33,7 @@ impl Maps {
     ) -> Result<WordsMut<W>, BpfError> {
         let bytes = words.saturating_mul(size_of::<W>());
         let failed = |source| BpfError::Table { name, bytes, source };
-        let fd = create(name, bytes).map_err(failed)?;
+        let fd = table(name, bytes).map_err(failed)?;
         let mapping = Mapping::of(fd.as_fd(), bytes).map_err(failed)?;
         let base = mapping.base.cast::<W>();
         let owner: Owner = Arc::new(mapping);
@@ -54,7 +54,7 @@ impl Maps {
     ) -> Result<Vec<WordsMut<W>>, BpfError> {
         let bytes = words.saturating_mul(parts).saturating_mul(size_of::<W>());
         let failed = |source| BpfError::Table { name, bytes, source };
-        let fd = create(name, bytes).map_err(failed)?;
+        let fd = table(name, bytes).map_err(failed)?;
         let mapping = Mapping::of(fd.as_fd(), bytes).map_err(failed)?;
         let base = mapping.base.cast::<W>();
         let owner: Owner = Arc::new(mapping);
@@ -194,19 +194,8 @@ impl Drop for Mapping {
     }
 }
 
-/// The words of a table whose map another process has made, to be read.
-pub fn words<W: Word>(map: BorrowedFd<'_>, words: usize) -> io::Result<Words<W>> {
-    let mapping = Mapping::of(map, words.saturating_mul(size_of::<W>()))?;
-    let base = mapping.base.cast::<W>();
-    let owner: Owner = Arc::new(mapping);
-    // SAFETY: the three debts of `from_mapping`: the mapping is aligned to a page, has that many bytes, which every word
-    // may be, is writable, and stays until `owner` is dropped; this process has no other mapping of the map, and
-    // the writer's side is not given out.
-    Ok(unsafe { WordsMut::from_mapping(base, words, owner) }.reader())
-}
-
-/// Makes a map of one element.
-fn create(name: &str, bytes: usize) -> io::Result<OwnedFd> {
+/// Makes the map of a table.
+pub(super) fn table(name: &str, bytes: usize) -> io::Result<OwnedFd> {
     if bytes >= BYTES_END {
         let why = format!("a table has less than {} MiB", BYTES_END >> 20);
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
@@ -321,16 +310,28 @@ struct Element {
 
 /// One more than the highest number that a CPU can have here.
 pub fn cpus() -> io::Result<usize> {
-    let path = "/sys/devices/system/cpu/possible";
-    let told = |what: String| io::Error::new(io::ErrorKind::InvalidData, format!("{path}: {what}"));
-    let text = fs::read_to_string(path).map_err(|error| told(error.to_string()))?;
-    let last = last_cpu(&text).ok_or_else(|| told(format!("not a list of CPUs: {text:?}")))?;
-    Ok(last + 1)
+    let possible = cpus_of("/sys/devices/system/cpu/possible")?;
+    Ok(possible.last().map_or(0, |last| last + 1))
 }
 
-/// The last number of a list such as `0-3,8`.
-fn last_cpu(list: &str) -> Option<usize> {
-    list.trim().rsplit([',', '-']).next()?.parse().ok()
+/// The numbers of the CPUs that the machine has: of those that can be, the ones that are plugged in.
+pub(super) fn present() -> io::Result<Vec<usize>> {
+    cpus_of("/sys/devices/system/cpu/present")
+}
+
+fn cpus_of(path: &str) -> io::Result<Vec<usize>> {
+    let told = |what: String| io::Error::new(io::ErrorKind::InvalidData, format!("{path}: {what}"));
+    let text = fs::read_to_string(path).map_err(|error| told(error.to_string()))?;
+    listed(&text).ok_or_else(|| told(format!("not a list of CPUs: {text:?}")))
+}
+
+/// The numbers of a list such as `0-3,8`.
+fn listed(list: &str) -> Option<Vec<usize>> {
+    let ranges = list.trim().split(',').map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    });
+    Some(ranges.collect::<Option<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
 /// Where a program's reach ends: the verifier follows no index further (`BPF_MAX_VAR_OFF`).
@@ -351,11 +352,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_cpu_of_a_list_is_found() {
-        for (list, last) in [("0\n", 0), ("0-1\n", 1), ("0-3,8\n", 8), ("0,2-15\n", 15)] {
-            assert_eq!(last_cpu(list), Some(last), "{list:?}");
+    fn a_list_of_cpus_is_read() {
+        let all = |cpus: &[usize]| Some(cpus.to_vec());
+        for (list, cpus) in
+            [("0\n", all(&[0])), ("0-1\n", all(&[0, 1])), ("0-2,8\n", all(&[0, 1, 2, 8]))]
+        {
+            assert_eq!(listed(list), cpus, "{list:?}");
         }
-        assert_eq!((last_cpu(""), last_cpu("none\n")), (None, None));
-        assert!(cpus().expect("there is a CPU") >= 1);
+        assert_eq!((listed(""), listed("none\n"), listed("0-\n")), (None, None, None));
+        let present = present().expect("there is a CPU");
+        assert!(present.last().copied() < Some(cpus().expect("there is a CPU")));
     }
 }

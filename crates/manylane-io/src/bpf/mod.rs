@@ -17,6 +17,7 @@ pub mod maps;
 mod mute;
 pub mod object;
 pub mod perf;
+pub mod rings;
 mod steer;
 mod tagged;
 pub mod types;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use manylane_client::message::{Answer, Counts, Kind, Port, REQUEST_MAX, Refusal, Request, Wanted};
 use manylane_frame::vocabulary::Point;
+use manylane_io::bpf::rings::{Counted, Shape};
 use manylane_net::filter::{Instruction, Program};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
@@ -90,7 +91,7 @@ impl Connection {
             }
             (Request::Capture(wanted), None) => self.open(context, users, wanted),
             (Request::Statistics { .. }, Some(capture)) => {
-                let programs::Captured { matched, lost } = capture.captured();
+                let Counted { matched, lost } = capture.counted();
                 let packets = matched.saturating_sub(lost);
                 Ok(Answer::Statistics(Counts { packets, lost, ..Counts::default() }))
             }
@@ -124,10 +125,11 @@ impl Connection {
             });
         };
         let programs = capture.programs();
+        let Shape { cpus, ring, table } = programs.rings().shape();
         let answer = Answer::Captures {
-            cpus: programs.rings().cpus().collect(),
-            ring_bytes: programs.rings().bytes() as u64,
-            counters: programs.counters().1 as u64,
+            cpus: cpus as u64,
+            ring_bytes: ring as u64,
+            table_bytes: table as u64,
             untranslated: programs.untranslated().map(str::to_owned),
             workers: capture.of_workers().is_some(),
         };
@@ -145,7 +147,7 @@ impl Connection {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-            return Next::HangUp; // More CPUs than a message takes.
+            return Next::HangUp; // Two find room.
         }
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         match sendmsg(&self.fd, &[IoSlice::new(&text)], &mut control, flags) {
@@ -199,9 +201,6 @@ fn bad(error: String) -> Refusal {
 
 pub(super) fn system(error: &io::Error) -> Refusal {
     let advice = match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            "as on Debian, where the sysctl kernel.perf_event_paranoid is 3: `sysctl -w kernel.perf_event_paranoid=2`"
-        }
         io::ErrorKind::OutOfMemory => "free memory",
         _ => "`manylane doctor` shows what this kernel supports",
     };
@@ -211,8 +210,8 @@ pub(super) fn system(error: &io::Error) -> Refusal {
 
 /// Captures of a user other than root.
 const USER_MAX: usize = 4;
-/// What a message may bring (`SCM_MAX_FD`).
-const DESCRIPTORS_MAX: usize = 253;
+/// Those of a capture: its table, and the ring of workers.
+const DESCRIPTORS_MAX: usize = 2;
 
 #[cfg(test)]
 mod tests {
@@ -220,11 +219,8 @@ mod tests {
 
     #[test]
     fn a_refusal_of_the_kernel_says_what_to_do() {
-        for (number, advice) in [
-            (libc::EACCES, "kernel.perf_event_paranoid=2"),
-            (libc::ENOMEM, "free memory"),
-            (libc::ENODEV, "`manylane doctor`"),
-        ] {
+        for (number, advice) in [(libc::ENOMEM, "free memory"), (libc::ENODEV, "`manylane doctor`")]
+        {
             let refusal = system(&io::Error::from_raw_os_error(number));
             assert!(refusal.error.contains(advice), "{}", refusal.error);
         }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -116,7 +115,7 @@ impl DropsFile {
         }
         let is_last = is_over || self.left == 0;
         let done = match is_last {
-            true => section.end(self.open.captured().lost, now_ns()),
+            true => section.end(self.open.counted().lost, now_ns()),
             false => section.flush().map(|()| self.section = Some(section)),
         };
         done.expect("memory takes all that is written to it");
@@ -126,12 +125,10 @@ impl DropsFile {
 
 /// Reads a capture in this process.
 fn rings(open: &Open) -> io::Result<CpuRings> {
-    let own = |ring: BorrowedFd<'_>| ring.try_clone_to_owned();
     let programs = open.programs().rings();
-    let all: io::Result<Vec<_>> = programs.descriptors().map(own).collect();
-    let mut rings = CpuRings::new(programs.cpus().zip(all?).collect(), programs.bytes())?;
+    let mut rings = CpuRings::new(programs.descriptor(), programs.shape())?;
     if let Some(workers) = open.of_workers() {
-        rings.add_workers(own(workers)?).map_err(io::Error::other)?;
+        rings.add_workers(workers.try_clone_to_owned()?).map_err(io::Error::other)?;
     }
     Ok(rings)
 }

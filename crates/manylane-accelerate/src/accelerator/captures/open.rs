@@ -1,12 +1,15 @@
 //! An open capture: what programs copy, and what workers copy.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::iter;
+use std::os::fd::BorrowedFd;
+
+use manylane_io::bpf::rings::Counted;
 
 use crate::accelerator::published::Published;
 use crate::accelerator::worker::WorkerCapture;
 use crate::accelerator::worker_options;
-use crate::programs::{Capture, Captured, Targets, Wanted};
+use crate::programs::{Capture, Targets, Wanted};
 
 /// A running capture, until it is dropped.
 pub(super) struct Open {
@@ -41,8 +44,7 @@ impl Open {
 
     /// All descriptors, in the order in which a reader expects them.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let counters = self.programs.counters().0.map(AsFd::as_fd);
-        counters.into_iter().chain(self.programs.rings().descriptors()).chain(self.of_workers())
+        iter::once(self.programs.rings().descriptor()).chain(self.of_workers())
     }
 
     /// Lets it see packets of programs that have come.
@@ -51,10 +53,10 @@ impl Open {
     }
 
     /// What was counted.
-    pub fn captured(&self) -> Captured {
-        let Captured { matched, lost } = self.programs.captured();
+    pub fn counted(&self) -> Counted {
+        let Counted { matched, lost } = self.programs.rings().counted();
         let of_workers = self.workers.as_ref().map_or((0, 0), WorkerCapture::counted);
-        Captured { matched: matched + of_workers.0 + of_workers.1, lost: lost + of_workers.1 }
+        Counted { matched: matched + of_workers.0 + of_workers.1, lost: lost + of_workers.1 }
     }
 }
 

@@ -326,7 +326,7 @@ mod tests {
 
     fn shown(capture: &WorkerCapture) -> Vec<(u8, u16, u8, Vec<u8>)> {
         let memfd = capture.descriptor().try_clone_to_owned().expect("a descriptor is left");
-        let mut rings = CpuRings::new(Vec::new(), 4096).expect("it has none");
+        let mut rings = CpuRings::default();
         rings.add_workers(memfd).expect("it is a ring");
         thread::sleep(2 * manylane_client::WORKERS_SETTLED); // What is younger is kept back.
         let mut all = Vec::new();

@@ -2,7 +2,7 @@
 //!
 //! [`Targets`] are the programs that forward, as far as they are loaded; each has a map of the programs that it calls, and
 //! that call each other. A [`Capture`] is in these maps until it is dropped. What it sees is in rings, one for each CPU,
-//! which a reader has mapped (`manylane-io`'s `bpf::perf`).
+//! which a reader has mapped (`manylane-io`'s `bpf::rings`).
 //!
 //! No packet waits for a capture that opens or closes: a place of a map changes at once, and an empty one is passed over.
 //! The thread that closes the last one waits for a grace period of RCU, in which the kernel takes the jump out of the code.
@@ -18,10 +18,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use manylane_io::bpf::call::Kind;
 use manylane_io::bpf::maps::{self, Maps};
 use manylane_io::bpf::object::{self, Meant};
-use manylane_io::bpf::perf::Rings;
+use manylane_io::bpf::rings::Rings;
 use manylane_net::filter::Program;
 use manylane_sync::doorbell::Wake;
-use manylane_sync::words::{Words, WordsMut};
+use manylane_sync::words::WordsMut;
 
 use self::translate::Translated;
 
@@ -91,19 +91,8 @@ pub struct Capture {
     untranslated: Option<String>,
     tables: Maps,
     rings: Rings,
-    copied: Words<u64>,
-    cpus: usize,
     /// The targets that call it.
     known: Vec<Arc<Target>>,
-}
-
-/// What a capture has counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Captured {
-    /// Packets that passed the filter, or about which their reader decides.
-    pub matched: u64,
-    /// Packets of them that found no room.
-    pub lost: u64,
 }
 
 /// Two lists of captures.
@@ -176,18 +165,16 @@ impl Targets {
 
     /// Opens a capture with rings of `ring` bytes, a power of two. `None` when as many are open as may be.
     pub fn open(&self, wanted: Wanted, ring: usize) -> io::Result<Option<Capture>> {
-        let cpus = maps::cpus()?;
         let mut tables = Maps::default();
         for name in TABLES {
             tables.share(name, &self.0.tables)?;
         }
-        let copied = tables.add::<u64>("copied", cpus * OF_CPU).map_err(io::Error::other)?;
         let (filter, untranslated) = match wanted.filter.as_ref().map(translate::translate) {
             None => (Translated { head: 0, ..translate::undecided() }, None),
             Some(Some(translated)) => (translated, None),
             Some(None) => (translate::undecided(), Some("it has too many instructions".to_owned())),
         };
-        let rings = Rings::new(cpus, ring)?;
+        let rings = Rings::new(ring)?;
         let Some(number) = self.state().take_number() else { return Ok(None) };
         let mut capture = Capture {
             targets: self.clone(),
@@ -197,8 +184,6 @@ impl Targets {
             untranslated,
             tables,
             rings,
-            copied: copied.reader(),
-            cpus,
             known: Vec::new(),
         };
         // Before its programs are there: a call of an empty place does nothing.
@@ -304,24 +289,9 @@ impl Capture {
         &self.rings
     }
 
-    /// The map of counters, and its words.
-    pub fn counters(&self) -> (Option<&OwnedFd>, usize) {
-        (self.tables.descriptor("copied"), self.cpus * OF_CPU)
-    }
-
     /// Why the reader has to filter all packets itself, if it has to.
     pub fn untranslated(&self) -> Option<&str> {
         self.untranslated.as_deref()
-    }
-
-    /// Its counters' sums.
-    pub fn captured(&self) -> Captured {
-        let mut sum = Captured::default();
-        for cpu in 0..self.cpus {
-            sum.matched += self.copied.load(cpu * OF_CPU);
-            sum.lost += self.copied.load(cpu * OF_CPU + 1);
-        }
-        sum
     }
 
     /// Has programs call it that have come since.
@@ -368,7 +338,6 @@ impl Capture {
     fn program(&self, target: &Target, list: List) -> io::Result<object::Program> {
         let takes_pieces = target.kind.flags & super::driver::HAS_FRAGS != 0;
         let meant = |name: &str| match name {
-            "packets" => Some(Meant::Map(self.rings.map())),
             "observers" => Some(target.observers.meant()),
             "next_place" => Some(Meant::Number(list.next(self.number).into())),
             "takes_pieces" => Some(Meant::Number(takes_pieces.into())),
@@ -376,7 +345,7 @@ impl Capture {
             "wanted_port" => Some(Meant::Number(self.wanted.port.unwrap_or_default().into())),
             "wanted_bytes" => Some(Meant::Number(self.wanted.snap.into())),
             "filter_bytes" => Some(Meant::Number(self.filter.head.into())),
-            name => self.tables.meant(name),
+            name => self.rings.meant(name).or_else(|| self.tables.meant(name)),
         };
         let made = Some(("filter", &*self.filter.code));
         object::link(OBJECT, list.section(target.what), meant, made)

@@ -245,8 +245,8 @@ fn depth([before, code]: [Code; 2]) -> i64 {
 #[test]
 fn the_programs_leave_the_filter_its_part_of_the_stack() {
     let meant = |name: &str| match name {
-        "packets" | "observers" => Some(Meant::Map(7)),
-        "copied" | "observed" | "port_of" | "ports" | "vlan_port" => Some(Meant::Table(7)),
+        "observers" => Some(Meant::Map(7)),
+        "packets" | "observed" | "port_of" | "ports" | "vlan_port" => Some(Meant::Table(7)),
         _ => Some(Meant::Number(64)),
     };
     for section in ["ingress/received", "ingress/done", "driver/received", "driver/done"] {

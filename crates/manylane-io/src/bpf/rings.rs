@@ -1,0 +1,261 @@
+//! Rings that programs copy packets into, one for each CPU, in one table that a reader has mapped, too.
+//!
+//! | byte of the table          | what                                                                                |
+//! |----------------------------|-------------------------------------------------------------------------------------|
+//! | CPU's number * 128         | where the CPU's ring begins; 0 if it has none                                       |
+//! | ... + 8                    | `written`: bytes that the CPU's programs ever wrote to it                           |
+//! | ... + 16, + 24             | packets that were wanted, and those of them that found no room                      |
+//! | ... + 64                   | `taken`: bytes that the reader ever took, in a line that only the reader writes     |
+//! | a ring's                   | records, each of a multiple of 8 bytes, which begins with its length (32 bits)      |
+//!
+//! A record begins at `written` modulo the ring's size. It may go on behind the ring's end, where [`BEHIND`] bytes are
+//! free: no record is in two pieces. A program never waits for the reader. What finds no room is counted and lost.
+//!
+//! The protocol is that of `manylane_sync::ring`, whose loom test (`ring_items_arrive_whole_and_in_order`) stands for this
+//! one: loom sees no memory of the kernel. `records_are_whole_while_they_are_written` in `manylane-accelerate`'s
+//! `tests/programs/capture.rs` holds the programs against this reader.
+
+#![allow(
+    clippy::disallowed_types,
+    reason = "the kernel's programs write these words, too: no memory of loom's"
+)]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use manylane_sync::primitive::foreign::{AtomicU64, Ordering};
+
+use super::maps::{self, Mapping};
+use super::object::Meant;
+
+/// The rings of all CPUs that the machine has.
+pub struct Rings {
+    map: OwnedFd,
+    memory: Mapping,
+    shape: Shape,
+}
+
+/// How the table is parted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// CPUs that have words.
+    pub cpus: usize,
+    /// Bytes of each ring, a power of two.
+    pub ring: usize,
+    /// Bytes of the table.
+    pub table: usize,
+}
+
+/// What programs have counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Packets that passed the filter, or about which their reader decides.
+    pub matched: u64,
+    /// Packets of them that found no room.
+    pub lost: u64,
+}
+
+impl Rings {
+    /// Makes a ring of `ring` bytes, a power of two, for each CPU that the machine has.
+    pub fn new(ring: usize) -> io::Result<Rings> {
+        let cpus = maps::cpus()?;
+        let present: Vec<_> = maps::present()?.into_iter().filter(|&cpu| cpu < cpus).collect();
+        let first = (cpus * OF_CPU).next_multiple_of(LINE);
+        let shape = Shape { cpus, ring, table: first + present.len() * (ring + BEHIND) };
+        if !shape.is_sound() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let map = maps::table("packets", shape.table)?;
+        let memory = Mapping::of(map.as_fd(), shape.table)?;
+        for (number, cpu) in present.into_iter().enumerate() {
+            let begin = first + number * (ring + BEHIND);
+            // Relaxed: no program has the map yet.
+            word(&memory, cpu * OF_CPU + RING).store(begin as u64, Ordering::Relaxed);
+        }
+        Ok(Rings { map, memory, shape })
+    }
+
+    /// The table's descriptor, for a reader.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.map.as_fd()
+    }
+
+    /// How the table is parted.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// What a name in a program stands for.
+    pub fn meant(&self, name: &str) -> Option<Meant> {
+        let Shape { cpus, ring, table } = self.shape;
+        match name {
+            "packets" => Some(Meant::Table(self.map.as_raw_fd())),
+            "packets_cpus" => Some(Meant::Number(cpus as u64)),
+            "ring_bytes" => Some(Meant::Number(ring as u64)),
+            "ring_last" => Some(Meant::Number((table - ring - BEHIND) as u64)),
+            _ => None,
+        }
+    }
+
+    /// What was counted so far.
+    pub fn counted(&self) -> Counted {
+        counted(&self.memory, self.shape)
+    }
+}
+
+impl Shape {
+    fn is_sound(&self) -> bool {
+        let words = self.cpus.checked_mul(OF_CPU);
+        let rest = words.and_then(|words| self.table.checked_sub(words));
+        let ring = self.ring.checked_add(BEHIND);
+        self.ring.is_power_of_two()
+            && self.ring >= LINE
+            && ring.zip(rest).is_some_and(|(ring, rest)| ring <= rest)
+    }
+}
+
+/// Reads a CPU's ring, in this process or in another one that got the table's descriptor. A ring has one reader.
+pub struct RingReader {
+    memory: Arc<Mapping>,
+    shape: Shape,
+    cpu: usize,
+    begin: usize,
+    /// Bytes taken so far, what the programs have been told of that, and what they had written when that was looked up.
+    taken: u64,
+    told: u64,
+    written: u64,
+    record: Vec<u8>,
+}
+
+impl RingReader {
+    /// Readers of all rings of this table.
+    pub fn all(table: BorrowedFd<'_>, shape: Shape) -> io::Result<Vec<RingReader>> {
+        if !shape.is_sound() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let memory = Arc::new(Mapping::of(table, shape.table)?);
+        let mut readers = Vec::new();
+        for cpu in 0..shape.cpus {
+            // Relaxed: stands since before this process got the table.
+            let begin = word(&memory, cpu * OF_CPU + RING).load(Ordering::Relaxed) as usize;
+            if begin == 0 {
+                continue;
+            }
+            let is_inside = begin.is_multiple_of(8) && begin <= shape.table - shape.ring - BEHIND;
+            if !is_inside || begin < shape.cpus * OF_CPU {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            // Relaxed: a reader before this one is gone, and its word stays.
+            let taken = word(&memory, cpu * OF_CPU + TAKEN).load(Ordering::Relaxed);
+            let (memory, told, written) = (memory.clone(), taken, taken);
+            let record = Vec::new();
+            readers.push(RingReader { memory, shape, cpu, begin, taken, told, written, record });
+        }
+        Ok(readers)
+    }
+
+    /// The CPU whose ring it is.
+    pub fn cpu(&self) -> usize {
+        self.cpu
+    }
+
+    /// What programs have counted for the rings of all CPUs.
+    pub fn counted(&self) -> Counted {
+        counted(&self.memory, self.shape)
+    }
+
+    /// The oldest record, if any; it stays until [`take`](Self::take).
+    pub fn peek(&mut self) -> Option<&[u8]> {
+        if self.taken == self.written {
+            self.tell();
+            // Acquire: pairs with the exchange behind which a program writes nothing of the record. So the bytes up to
+            // here are whole.
+            self.written = word(&self.memory, self.cpu * OF_CPU + WRITTEN).load(Ordering::Acquire);
+        }
+        let len = self.next_len()?;
+        let mut record = std::mem::take(&mut self.record);
+        record.resize(len, 0);
+        self.memory.read(self.place(), &mut record);
+        self.record = record;
+        Some(&self.record)
+    }
+
+    /// Takes the oldest record out.
+    pub fn take(&mut self) {
+        if let Some(len) = self.next_len() {
+            self.taken = self.taken.wrapping_add(len as u64);
+            // Not for each record: the programs read that line for each of theirs.
+            if self.taken.wrapping_sub(self.told) >= self.shape.ring as u64 / TOLD_PARTS {
+                self.tell();
+            }
+        }
+    }
+
+    /// Gives the programs the room of what was taken.
+    fn tell(&mut self) {
+        if self.told != self.taken {
+            self.told = self.taken;
+            // Release: whoever sees this writes over bytes that were read before.
+            word(&self.memory, self.cpu * OF_CPU + TAKEN).store(self.taken, Ordering::Release);
+        }
+    }
+
+    /// Bytes of the oldest record. None if there is none, or if the memory is not what programs write: nothing more is
+    /// read then.
+    fn next_len(&mut self) -> Option<usize> {
+        let waiting = self.written.wrapping_sub(self.taken);
+        if waiting == 0 {
+            return None;
+        }
+        let mut len = [0; 4];
+        self.memory.read(self.place(), &mut len);
+        let len = u32::from_ne_bytes(len) as usize;
+        let is_record =
+            len.is_multiple_of(8) && (8..=BEHIND).contains(&len) && len as u64 <= waiting;
+        if !is_record {
+            self.taken = self.written;
+            return None;
+        }
+        Some(len)
+    }
+
+    /// Where the oldest record begins.
+    fn place(&self) -> usize {
+        self.begin + (self.taken as usize & (self.shape.ring - 1) & !7)
+    }
+}
+
+fn counted(memory: &Mapping, shape: Shape) -> Counted {
+    let mut sum = Counted::default();
+    for cpu in 0..shape.cpus {
+        // Relaxed: each stands for itself.
+        let load = |at| word(memory, cpu * OF_CPU + at).load(Ordering::Relaxed);
+        sum.lost += load(LOST);
+        sum.matched += load(MATCHED);
+    }
+    sum
+}
+
+fn word(memory: &Mapping, at: usize) -> &AtomicU64 {
+    let (base, len) = memory.memory();
+    assert!(at.is_multiple_of(8) && at + 8 <= len, "the mapping has no word at {at}");
+    // SAFETY: `base` points at `len` mapped bytes (`Mapping` invariant 1), which begin at a page: by the assertion 8 of
+    // them lie at `at`, aligned. The reference lives no longer than the mapping. All accesses to the word are atomic.
+    unsafe { base.add(at).cast::<AtomicU64>().as_ref() }
+}
+
+/// Bytes behind each ring, and of a record at most: more than a packet of 65535 bytes and what is known of it.
+pub const BEHIND: usize = 68 << 10;
+/// Alignment of rings, and bytes of one at least.
+const LINE: usize = 4096;
+/// Programs are told when a ring's share of these was read.
+const TOLD_PARTS: u64 = 16;
+
+// A CPU's words, by their bytes, as in `capture.bpf.c` of `manylane-accelerate`.
+const OF_CPU: usize = 128;
+const RING: usize = 0;
+const WRITTEN: usize = 8;
+const MATCHED: usize = 16;
+const LOST: usize = 24;
+const TAKEN: usize = 64;
