@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
 // Hears of each packet that the kernel drops, at the tracepoint skb/kfree_skb, and copies its headers and the reason
-// into the ring of this CPU (`drops`). Attached only while a trace runs (`manylane trace`), which looks for its own
+// into the ring `drops`. Attached only while a trace runs (`manylane trace`), which looks for its own
 // packets among them.
 //
 // The tracepoint hears all network namespaces: a packet whose device is in another one than ours is passed over. Where
@@ -21,8 +21,9 @@
 extern const char head_at[] __attribute__((weak)), network_at[] __attribute__((weak)),
 	protocol_at[] __attribute__((weak)), device_at[] __attribute__((weak)), device_net_at[] __attribute__((weak)),
 	net_number_at[] __attribute__((weak)), net_number[];
-/* The ring. */
+/* The ring, and how many packets found no room in it. */
 extern const char drops[];
+extern __u64 lost[];
 
 /* An IPv6 header, 32 bytes of extension headers, and what tells packets of a connection apart. */
 #define HEAD_BYTES 80
@@ -59,7 +60,9 @@ int drop(struct bpf_raw_tracepoint_args *dropped)
 	record.time = bpf_ktime_get_ns();
 	record.reason = dropped->args[2];
 	record.protocol = bpf_ntohs(protocol);
-	bpf_perf_event_output(dropped, (void *)drops, BPF_F_CURRENT_CPU, &record, sizeof(record));
+	/* Nobody sleeps until something is there. */
+	if (bpf_ringbuf_output((void *)drops, &record, sizeof(record), BPF_RB_NO_WAKEUP))
+		__sync_fetch_and_add(&lost[0], 1);
 	return 0;
 }
 

@@ -7,16 +7,16 @@ use std::os::fd::OwnedFd;
 
 use super::btf::Types;
 use super::tracepoint::{self, offset, unknown};
-use manylane_io::bpf::maps;
+use manylane_io::bpf::maps::{Maps, RingReader};
 use manylane_io::bpf::object::{self, Meant};
-use manylane_io::bpf::perf::{Entry, RingReader, Rings};
+use manylane_sync::words::WordsMut;
 
 /// The drops of a network namespace, from the opening on until this is dropped.
 pub struct KernelDrops {
-    readers: Vec<RingReader>,
+    ring: RingReader,
     reasons: BTreeMap<u32, String>,
-    lost: u64,
-    _rings: Rings,
+    /// One word, which programs write.
+    lost: WordsMut<u64>,
     _link: OwnedFd,
 }
 
@@ -49,46 +49,33 @@ impl KernelDrops {
         ];
         let reasons = types.enumeration("skb_drop_reason");
         let reasons = reasons.ok_or_else(|| unknown("no enum skb_drop_reason"))?;
-        let rings = Rings::new(maps::cpus()?, RING)?;
-        let meant = |name: &str| match name {
-            "drops" => Some(Meant::Map(rings.map())),
-            name => {
-                let place = places.iter().find(|(known, _)| *known == name);
-                place.map(|&(_, number)| Meant::Number(number))
-            }
+        let mut maps = Maps::default();
+        let ring = maps.add_ring("drops", RING).map_err(io::Error::other)?;
+        let lost = maps.add("lost", 1).map_err(io::Error::other)?;
+        let meant = |name: &str| {
+            let place = places.iter().find(|(known, _)| *known == name);
+            place.map(|&(_, number)| Meant::Number(number)).or_else(|| maps.meant(name))
         };
         let program = object::program(OBJECT, SECTION, meant)?;
         let _link = tracepoint::attach(TRACEPOINT, "manylane_drops", &program)?;
-        let readers = rings
-            .descriptors()
-            .map(|ring| RingReader::new(ring.try_clone_to_owned()?, RING))
-            .collect::<io::Result<_>>()?;
-        Ok(KernelDrops { readers, reasons, lost: 0, _rings: rings, _link })
+        Ok(KernelDrops { ring, reasons, lost, _link })
     }
 
-    /// Gives all drops that wait to `see`: those of a CPU in order.
+    /// Gives all drops that wait to `see`, in order.
     pub fn drain(&mut self, mut see: impl FnMut(KernelDrop)) {
-        let KernelDrops { readers, reasons, lost, .. } = self;
-        for reader in readers {
-            // A reader may be slower than the kernel drops.
-            for _ in 0..RING / size_of::<u64>() {
-                match reader.peek() {
-                    None => break,
-                    Some(Entry::Lost(count)) => *lost += count,
-                    Some(Entry::Record(record)) => {
-                        if let Some(drop) = KernelDrop::read(record, reasons) {
-                            see(drop);
-                        }
-                    }
-                }
-                reader.take();
+        let KernelDrops { ring, reasons, .. } = self;
+        // A reader may be slower than the kernel drops.
+        for _ in 0..RING as usize / RECORD {
+            match ring.next(|record| KernelDrop::read(record, reasons)) {
+                None => break,
+                Some(drop) => drop.into_iter().for_each(&mut see),
             }
         }
     }
 
     /// Drops that found no room.
     pub fn lost(&self) -> u64 {
-        self.lost
+        self.lost.load(0)
     }
 }
 
@@ -115,8 +102,10 @@ const TRACEPOINT: &CStr = c"kfree_skb";
 
 /// What the names of `enum skb_drop_reason` begin with.
 const PREFIX: &str = "SKB_DROP_REASON_";
-/// Bytes of a CPU's ring: a thousand drops.
-const RING: usize = 1 << 17;
+/// Bytes of the ring: ten thousand drops.
+const RING: u32 = 1 << 20;
+/// Bytes that a drop takes there.
+const RECORD: usize = 24 + HEAD;
 /// As in `drops.bpf.c`.
 const HEAD: usize = 80;
 /// `ETH_P_IPV6`.

@@ -16,7 +16,6 @@ pub mod elf;
 pub mod maps;
 mod mute;
 pub mod object;
-pub mod perf;
 pub mod rings;
 mod steer;
 mod tagged;
