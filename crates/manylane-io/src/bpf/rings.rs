@@ -259,3 +259,144 @@ const WRITTEN: usize = 8;
 const MATCHED: usize = 16;
 const LOST: usize = 24;
 const TAKEN: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+
+    use super::*;
+
+    const CPUS: usize = 3;
+    const RING_LEN: usize = LINE;
+    const SHAPE: Shape =
+        Shape { cpus: CPUS, ring: RING_LEN, table: LINE + 2 * (RING_LEN + BEHIND) };
+
+    /// A table as a program would write it, with rings for CPUs 0 and 2.
+    struct Table(File);
+
+    impl Table {
+        fn new() -> Table {
+            let file = memfd_create("table", MFdFlags::MFD_CLOEXEC).expect("there is memory");
+            let table = Table(file.into());
+            table.0.set_len(SHAPE.table as u64).expect("there is memory");
+            table.set(0, RING, LINE as u64);
+            table.set(2, RING, (LINE + RING_LEN + BEHIND) as u64);
+            table
+        }
+
+        fn set(&self, cpu: usize, word: usize, value: u64) {
+            self.write(cpu * OF_CPU + word, &value.to_ne_bytes());
+        }
+
+        fn word(&self, cpu: usize, word: usize) -> u64 {
+            let mut value = [0; 8];
+            let at = (cpu * OF_CPU + word) as u64;
+            self.0.read_exact_at(&mut value, at).expect("it is so long");
+            u64::from_ne_bytes(value)
+        }
+
+        fn write(&self, at: usize, bytes: &[u8]) {
+            self.0.write_all_at(bytes, at as u64).expect("there is memory");
+        }
+
+        /// Writes a record of `len` bytes, of which those behind the length are `fill`.
+        fn push(&self, cpu: usize, len: usize, fill: u8) {
+            let (begin, written) = (self.word(cpu, RING), self.word(cpu, WRITTEN));
+            let mut record = vec![fill; len];
+            record[..4].copy_from_slice(&(len as u32).to_ne_bytes());
+            self.write(begin as usize + (written as usize & (RING_LEN - 1)), &record);
+            self.set(cpu, WRITTEN, written + len as u64);
+        }
+
+        fn readers(&self) -> io::Result<Vec<RingReader>> {
+            RingReader::all(self.0.as_fd(), SHAPE)
+        }
+    }
+
+    #[test]
+    fn records_come_in_order_and_around_the_end() {
+        let table = Table::new();
+        let mut readers = table.readers().expect("it is one");
+        assert_eq!(readers.iter().map(RingReader::cpu).collect::<Vec<_>>(), [0, 2]);
+        let [_, reader] = &mut readers[..] else { panic!("two CPUs have rings") };
+        assert_eq!(reader.peek(), None);
+        reader.take(); // Nothing.
+        for number in 0..100 {
+            let len = 8 + 8 * usize::from(number % 37);
+            table.push(2, len, number);
+            table.push(2, 16, number);
+            for expected in [len, 16] {
+                let record = reader.peek().expect("it was pushed");
+                assert_eq!(
+                    (record.len(), &record[4..]),
+                    (expected, &vec![number; expected - 4][..])
+                );
+                reader.take();
+            }
+        }
+        assert_eq!(reader.peek(), None);
+        assert_eq!(table.word(2, TAKEN), table.word(2, WRITTEN), "an empty ring has all its room");
+        assert!(table.word(2, WRITTEN) > 3 * RING_LEN as u64, "around the end");
+        assert_eq!((table.word(0, TAKEN), table.word(0, WRITTEN)), (0, 0));
+        // The programs are told at every sixteenth part of the ring, and when the reader has all.
+        let before = table.word(2, TAKEN);
+        (0..20).for_each(|_| table.push(2, 16, 7));
+        for taken in 1..20 {
+            assert_eq!(reader.peek().map(<[u8]>::len), Some(16));
+            reader.take();
+            let told = if taken < 16 { 0 } else { RING_LEN as u64 / TOLD_PARTS };
+            assert_eq!(table.word(2, TAKEN) - before, told, "{taken} records");
+        }
+        // The next reader begins where this one was known to be.
+        let next = table.readers().expect("it is one").pop().expect("it has two");
+        assert_eq!(next.taken, before + RING_LEN as u64 / TOLD_PARTS);
+    }
+
+    #[test]
+    fn counts_are_summed() {
+        let table = Table::new();
+        let readers = table.readers().expect("it is one");
+        for (cpu, matched, lost) in [(0, 5, 1), (1, 2, 2), (2, 10, 0)] {
+            table.set(cpu, MATCHED, matched);
+            table.set(cpu, LOST, lost);
+        }
+        assert_eq!(readers[0].counted(), Counted { matched: 17, lost: 3 });
+    }
+
+    #[test]
+    fn a_table_that_is_none_is_refused_and_never_left() {
+        let table = Table::new();
+        let all = |shape| RingReader::all(table.0.as_fd(), shape).map(|readers| readers.len());
+        for shape in [
+            Shape { ring: 3000, ..SHAPE },
+            Shape { ring: 2048, ..SHAPE },
+            Shape { ring: 1 << 63, ..SHAPE },
+            Shape { cpus: usize::MAX, ..SHAPE },
+            Shape { table: BEHIND, ..SHAPE },
+        ] {
+            let refused = all(shape).expect_err("it is none");
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{shape:?}");
+        }
+        for begin in [8, LINE + 4, SHAPE.table - RING_LEN, usize::MAX & !7] {
+            table.set(0, RING, begin as u64);
+            let refused = all(SHAPE).expect_err("a ring is elsewhere");
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidData, "{begin}");
+        }
+        table.set(0, RING, LINE as u64);
+        // What no program writes ends the reading, and what comes then is read again.
+        for len in [0, 4, 12, BEHIND + 8, RING_LEN, usize::MAX & !7] {
+            let mut readers = table.readers().expect("it is one");
+            table.push(0, 16, 0);
+            let at = LINE + ((table.word(0, WRITTEN) as usize - 16) & (RING_LEN - 1));
+            table.write(at, &(len as u32).to_ne_bytes());
+            assert_eq!(readers[0].peek(), None, "{len} bytes");
+            table.push(0, 16, 9);
+            assert_eq!(readers[0].peek().map(|record| record[15]), Some(9));
+            readers[0].take();
+            assert_eq!(readers[0].peek(), None);
+        }
+    }
+}
