@@ -16,7 +16,7 @@
 //! | `policy`     | edits of rules and further tables, beyond the usual ones                             |
 //! | `dump`, `resync` | all tables at once: the first load, and differences later                        |
 //! | `confirm`    | neighbours to be kept alive in the kernel                                            |
-//! | `diff`, `status`, `why`, `way`, `list` | what is shown of it                                               |
+//! | `diff`, `status`, `why`, `sampled_route`, `list` | what is shown of it                                               |
 //!
 //! # From a message to a packet's way
 //!
@@ -69,10 +69,10 @@ mod resolve;
 mod resync;
 mod routes;
 mod rules;
+mod sampled_route;
 mod status;
 mod table_writer;
 mod targets;
-mod way;
 mod why;
 mod write;
 
@@ -86,8 +86,8 @@ pub use kernel::{Kernel, Limits};
 pub use names::neighbour_state;
 pub use ports::{Port, PortFacts, port_flags};
 pub use rules::{RefusedRules, refused_rules};
+pub use sampled_route::{RouteEnd, RouteQuery, SampledRoute};
 pub use table_writer::{Bounds, TableWriter};
-pub use way::{Way, WayEnd, WayQuestion};
 pub use why::Question;
 pub use write::Applied;
 

@@ -11,7 +11,7 @@ use super::why::Routed;
 
 /// A packet whose route is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WayQuestion {
+pub struct RouteQuery {
     /// The packet's source.
     pub source: IpAddr,
     /// Its destination; behind a translation, the new one.
@@ -24,7 +24,7 @@ pub struct WayQuestion {
 
 /// The route of a packet, as the mirror knows it now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct SampledRoute {
     /// Length of the prefix that leads to the source; 0 without a route.
     pub source_len: u8,
     /// Length of the prefix that leads to the destination.
@@ -32,14 +32,14 @@ pub struct Way {
     /// The next router; `None` where the destination is on the link, or where it is not known.
     pub next_hop: Option<IpAddr>,
     /// Where the route of the destination leads.
-    pub end: WayEnd,
+    pub end: RouteEnd,
     /// VLANs of the ingress and the egress interface.
     pub vlans: [Option<u16>; 2],
 }
 
 /// Where a route leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WayEnd {
+pub enum RouteEnd {
     /// To another host.
     Host,
     /// To this host.
@@ -58,10 +58,10 @@ pub enum WayEnd {
 
 impl<S: TableWriter> Mirror<S> {
     /// The route of a packet.
-    pub fn way(&self, question: &WayQuestion) -> Way {
-        let &WayQuestion { source, destination, ingress, egress } = question;
+    pub fn sampled_route(&self, question: &RouteQuery) -> SampledRoute {
+        let &RouteQuery { source, destination, ingress, egress } = question;
         let vlan = |link: u32| self.kernel.link(link)?.vlan.map(|(_, vlan)| vlan);
-        let mut way = Way {
+        let mut route = SampledRoute {
             source_len: match self.routed(Some(destination), source, egress.map(|egress| egress.0))
             {
                 Routed::Destination(found) => found.prefix.len(),
@@ -69,24 +69,24 @@ impl<S: TableWriter> Mirror<S> {
             },
             destination_len: 0,
             next_hop: None,
-            end: WayEnd::Unknown,
+            end: RouteEnd::Unknown,
             vlans: [vlan(ingress), egress.and_then(|(link, _)| vlan(link))],
         };
         let found = match self.routed(Some(source), destination, Some(ingress)) {
             Routed::Destination(found) => found,
-            Routed::Nothing => return Way { end: WayEnd::Nothing, ..way },
+            Routed::Nothing => return SampledRoute { end: RouteEnd::Nothing, ..route },
             // `ip rule` has blackhole, unreachable and prohibit, too: the model does not tell them apart.
-            Routed::Nowhere(_) => return Way { end: WayEnd::Unreachable, ..way },
-            Routed::Kernel(_) => return way,
+            Routed::Nowhere(_) => return SampledRoute { end: RouteEnd::Unreachable, ..route },
+            Routed::Kernel(_) => return route,
         };
-        way.destination_len = found.prefix.len();
+        route.destination_len = found.prefix.len();
         let vias: Vec<Via> = match self.view().resolved(&found.destination) {
-            Resolved::Plain(plain) => return Way { end: end_of(plain), ..way },
+            Resolved::Plain(plain) => return SampledRoute { end: end_of(plain), ..route },
             Resolved::OnLink { .. } => Vec::new(),
             Resolved::Via(via) => vec![via],
             Resolved::Many(members) => members.iter().map(|member| member.via).collect(),
         };
-        way.end = WayEnd::Host;
+        route.end = RouteEnd::Host;
         let leads_there = |via: &&Via| match egress {
             None => vias.len() == 1,
             Some((link, mac)) => {
@@ -95,17 +95,17 @@ impl<S: TableWriter> Mirror<S> {
             }
         };
         let via = vias.iter().find(leads_there);
-        way.next_hop = via.map(|via| via.gateway).filter(|gateway| *gateway != destination);
-        way
+        route.next_hop = via.map(|via| via.gateway).filter(|gateway| *gateway != destination);
+        route
     }
 }
 
-fn end_of(plain: Plain) -> WayEnd {
+fn end_of(plain: Plain) -> RouteEnd {
     match plain {
-        Plain::Local | Plain::Broadcast => WayEnd::Here,
-        Plain::Blackhole => WayEnd::Blackhole,
-        Plain::Unreachable => WayEnd::Unreachable,
-        Plain::Prohibit => WayEnd::Prohibit,
-        Plain::Kernel => WayEnd::Unknown,
+        Plain::Local | Plain::Broadcast => RouteEnd::Here,
+        Plain::Blackhole => RouteEnd::Blackhole,
+        Plain::Unreachable => RouteEnd::Unreachable,
+        Plain::Prohibit => RouteEnd::Prohibit,
+        Plain::Kernel => RouteEnd::Unknown,
     }
 }

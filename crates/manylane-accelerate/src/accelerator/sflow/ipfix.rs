@@ -17,7 +17,7 @@ use super::{lock, sample};
 use crate::accelerator::IpfixOptions;
 use crate::accelerator::export;
 use crate::lane::now_ms;
-use crate::mirror::{Way, WayEnd};
+use crate::mirror::{RouteEnd, SampledRoute};
 use crate::programs::SflowNote;
 
 /// What the thread and the API share.
@@ -82,8 +82,8 @@ impl SampledExport {
     }
 
     /// Adds a noted packet, if no entry has counted it. `ingress` is its interface.
-    pub fn add(&mut self, note: &SflowNote, ingress: u32, way: Option<&Way>) {
-        if let Some(packet) = packet(note, ingress, way) {
+    pub fn add(&mut self, note: &SflowNote, ingress: u32, route: Option<&SampledRoute>) {
+        if let Some(packet) = packet(note, ingress, route) {
             self.flows.add(&packet, note.samples, note.rate, now_ms());
         }
     }
@@ -107,7 +107,7 @@ impl SampledExport {
 }
 
 /// What a record says of a packet; `None` of a packet that was not forwarded, or that an entry has counted.
-fn packet(note: &SflowNote, ingress: u32, way: Option<&Way>) -> Option<SampledPacket> {
+fn packet(note: &SflowNote, ingress: u32, route: Option<&SampledRoute>) -> Option<SampledPacket> {
     let (egress, _) = note.egress.filter(|_| !note.is_tracked)?;
     let view = View::quoted(note.header.get(ETHERNET..)?)?;
     let (source, destination, class) = match &view {
@@ -124,7 +124,7 @@ fn packet(note: &SflowNote, ingress: u32, way: Option<&Way>) -> Option<SampledPa
     let [from, to] =
         ports.map_or([0; 2], |[a, b, c, d]| [[*a, *b], [*c, *d]].map(u16::from_be_bytes));
     let flags = bytes.get(TCP_FLAGS..TCP_FLAGS + 2).filter(|_| number == protocol::TCP);
-    let way = way.filter(|way| way.end == WayEnd::Host);
+    let route = route.filter(|route| route.end == RouteEnd::Host);
     Some(SampledPacket {
         key: SampledKey {
             ends: Ends::new((source, from), (destination, to)),
@@ -138,8 +138,8 @@ fn packet(note: &SflowNote, ingress: u32, way: Option<&Way>) -> Option<SampledPa
             _ => u64::from(sample::wire_len(note)).saturating_sub(ETHERNET as u64),
         },
         tcp_flags: flags.map_or(0, |flags| u16::from_be_bytes([flags[0], flags[1]]) & 0xfff),
-        next_hop: way.and_then(|way| way.next_hop),
-        prefix_lens: way.map_or([0; 2], |way| [way.source_len, way.destination_len]),
+        next_hop: route.and_then(|route| route.next_hop),
+        prefix_lens: route.map_or([0; 2], |route| [route.source_len, route.destination_len]),
     })
 }
 
@@ -191,10 +191,16 @@ mod tests {
     #[test]
     fn a_note_says_what_its_flow_is() {
         for (is_ipv6, bytes) in [(false, 40), (true, 60)] {
-            let (next_hop, end) = (Some([10, 2, 0, 9].into()), WayEnd::Host);
-            let way = Way { source_len: 24, destination_len: 16, next_hop, end, vlans: [None; 2] };
+            let (next_hop, end) = (Some([10, 2, 0, 9].into()), RouteEnd::Host);
+            let route = SampledRoute {
+                source_len: 24,
+                destination_len: 16,
+                next_hop,
+                end,
+                vlans: [None; 2],
+            };
             let tcp =
-                packet(&note(is_ipv6, protocol::TCP), 3, Some(&way)).expect("it is forwarded");
+                packet(&note(is_ipv6, protocol::TCP), 3, Some(&route)).expect("it is forwarded");
             let ports = [tcp.key.ends.source.port(), tcp.key.ends.destination.port()];
             assert_eq!((ports, tcp.key.protocol, tcp.key.class), ([4000, 53], 6, 0xb8));
             assert_eq!((tcp.octets, tcp.tcp_flags, tcp.key.interfaces), (bytes, 0x012, [3, 4]));

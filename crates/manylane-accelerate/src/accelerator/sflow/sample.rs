@@ -8,30 +8,30 @@ use manylane_export::sflow::{
 use manylane_net::transit::Verdict;
 
 use crate::accelerator::worker::WorkerDrop;
-use crate::mirror::{Way, WayEnd, WayQuestion};
+use crate::mirror::{RouteEnd, RouteQuery, SampledRoute};
 use crate::programs::{SampledBy, SflowCount, SflowNote};
 
 /// What the route of a noted packet depends on; `None` without an IP header.
-pub(super) fn question(note: &SflowNote, ingress: u32) -> Option<WayQuestion> {
+pub(super) fn question(note: &SflowNote, ingress: u32) -> Option<RouteQuery> {
     let (source, destination) = addresses(&note.header)?;
     let destination = note.translated.map_or(destination, |[_, (new, _)]| new);
-    Some(WayQuestion { source, destination, ingress, egress: note.egress })
+    Some(RouteQuery { source, destination, ingress, egress: note.egress })
 }
 
 /// The sample of a note. `ingress` is the port's interface.
 pub(super) fn flow(
     note: &SflowNote,
     ingress: u32,
-    way: Option<&Way>,
+    route: Option<&SampledRoute>,
     count: SflowCount,
 ) -> FlowSample {
-    let router = way.filter(|way| way.end == WayEnd::Host).zip(question(note, ingress));
-    let router = router.map(|(way, question)| Router {
-        next_hop: way.next_hop.unwrap_or_else(|| unspecified(question.destination)),
-        source_len: way.source_len,
-        destination_len: way.destination_len,
+    let router = route.filter(|route| route.end == RouteEnd::Host).zip(question(note, ingress));
+    let router = router.map(|(route, question)| Router {
+        next_hop: route.next_hop.unwrap_or_else(|| unspecified(question.destination)),
+        source_len: route.source_len,
+        destination_len: route.destination_len,
     });
-    let [from, to] = way.map_or([None; 2], |way| way.vlans);
+    let [from, to] = route.map_or([None; 2], |route| route.vlans);
     let from = match note.tag {
         Some((_, tag)) => (u32::from(tag & 0xfff), u32::from(tag >> 13)),
         None => (from.unwrap_or(0).into(), 0),
@@ -43,7 +43,7 @@ pub(super) fn flow(
         input: ingress,
         output: match note.egress {
             Some((interface, _)) => Output::Interface(interface),
-            None => reason(note, way).map_or(Output::Unknown, Output::Discarded),
+            None => reason(note, route).map_or(Output::Unknown, Output::Discarded),
         },
         rate: note.rate,
         pool: count.pool as u32,
@@ -59,10 +59,10 @@ pub(super) fn flow(
 pub(super) fn discarded(
     note: &SflowNote,
     ingress: u32,
-    way: Option<&Way>,
+    route: Option<&SampledRoute>,
     unreported: u64,
 ) -> Option<DiscardedPacket> {
-    let reason = reason(note, way)?;
+    let reason = reason(note, route)?;
     Some(DiscardedPacket { input: ingress, reason, drops: unreported as u32, header: header(note) })
 }
 
@@ -95,18 +95,18 @@ pub(super) fn unsent(dropped: &WorkerDrop, ingress: u32, unreported: u64) -> Dis
 }
 
 /// Why the kernel discards a packet that is left to it; `None` where the kernel may forward or deliver the packet.
-fn reason(note: &SflowNote, way: Option<&Way>) -> Option<DiscardReason> {
-    let end = way.map(|way| way.end);
+fn reason(note: &SflowNote, route: Option<&SampledRoute>) -> Option<DiscardReason> {
+    let end = route.map(|route| route.end);
     let verdict = Verdict::ALL.iter().find(|&&verdict| verdict as u8 == note.verdict)?;
     match (verdict, end) {
         (Verdict::BadChecksum, _) => Some(DiscardReason::HeaderCorrupted),
         (Verdict::NoRoute, _) => Some(DiscardReason::DestinationUnknown),
-        (Verdict::Nowhere, Some(WayEnd::Blackhole)) => Some(DiscardReason::Blackhole),
-        (Verdict::Nowhere, Some(WayEnd::Prohibit)) => Some(DiscardReason::Prohibited),
-        (Verdict::Nowhere, Some(WayEnd::Unreachable)) => Some(DiscardReason::HostUnreachable),
+        (Verdict::Nowhere, Some(RouteEnd::Blackhole)) => Some(DiscardReason::Blackhole),
+        (Verdict::Nowhere, Some(RouteEnd::Prohibit)) => Some(DiscardReason::Prohibited),
+        (Verdict::Nowhere, Some(RouteEnd::Unreachable)) => Some(DiscardReason::HostUnreachable),
         (Verdict::Nowhere, _) => Some(DiscardReason::NetUnreachable),
         // For this host the last hop is no end.
-        (Verdict::Ttl, Some(WayEnd::Host)) => Some(DiscardReason::TtlExceeded),
+        (Verdict::Ttl, Some(RouteEnd::Host)) => Some(DiscardReason::TtlExceeded),
         (Verdict::TooBig, _) if !may_fragment(&note.header) => Some(DiscardReason::TooBig),
         _ => None,
     }

@@ -14,7 +14,7 @@ use manylane_io::poll::poll;
 use super::ipfix::SampledExport;
 use super::{SflowState, counters, lock, sample};
 use crate::accelerator::published::{PortView, Published};
-use crate::mirror::{Way, WayQuestion};
+use crate::mirror::{RouteQuery, SampledRoute};
 use crate::programs::{SflowNote, SflowNotes, Ticks};
 
 /// A handle to the exporter's thread, which ends when the handle is dropped.
@@ -124,11 +124,11 @@ impl Exporting {
         };
         let questions: Vec<_> =
             notes.iter().map(|note| sample::question(note, ingress(note))).collect();
-        let ways = self.ways(questions);
-        for (note, way) in notes.iter().zip(ways) {
-            let (interface, way) = (ingress(note), way.as_ref());
+        let routes = self.routes(questions);
+        for (note, route) in notes.iter().zip(routes) {
+            let (interface, route) = (ingress(note), route.as_ref());
             if let Some(export) = &mut self.sampled {
-                export.add(note, interface, way);
+                export.add(note, interface, route);
             }
             if !self.state.is_sflow() {
                 continue;
@@ -136,7 +136,7 @@ impl Exporting {
             let samples = self.state.samples_of(note);
             let count = self.state.count(note.port);
             if samples > 0 {
-                let flow = sample::flow(note, interface, way, count);
+                let flow = sample::flow(note, interface, route, count);
                 for _ in 0..samples {
                     self.sender.add_flow(&flow);
                 }
@@ -146,7 +146,7 @@ impl Exporting {
                 continue;
             }
             let unreported = count.unreported.wrapping_add(lock(&self.state.sent).unreported);
-            let Some(packet) = sample::discarded(note, interface, way, unreported) else {
+            let Some(packet) = sample::discarded(note, interface, route, unreported) else {
                 continue;
             };
             self.report(&packet, now);
@@ -185,11 +185,11 @@ impl Exporting {
     }
 
     /// The routes, as the mirror's thread knows them; none without its answer.
-    fn ways(&self, questions: Vec<Option<WayQuestion>>) -> Vec<Option<Way>> {
+    fn routes(&self, questions: Vec<Option<RouteQuery>>) -> Vec<Option<SampledRoute>> {
         let len = questions.len();
         let answer = self.published.questions.ask_within(PATIENCE, move |thread| {
-            let way = |question: &WayQuestion| thread.mirror.way(question);
-            questions.iter().map(|question| question.as_ref().map(way)).collect::<Vec<_>>()
+            let route = |question: &RouteQuery| thread.mirror.sampled_route(question);
+            questions.iter().map(|question| question.as_ref().map(route)).collect::<Vec<_>>()
         });
         answer.unwrap_or_else(|_| vec![None; len])
     }
