@@ -92,7 +92,7 @@ pub(super) fn create(sizes: &Sizes, cpus: usize) -> Result<Created, BpfError> {
     let [flow_index, flow_entries, flow_addresses] = sizes.flows;
     let tables = Tables {
         direct4: maps.add("direct4", 1 << 16)?,
-        chunks4: maps.add("chunks4", (80 << 16) + 128)?,
+        chunks4: maps.add("chunks4", (32 << 16) + 128)?,
         blocks4: maps.add("blocks4", 1 << 16)?,
         groups4: maps.add("groups4", sizes.groups4.max(LEAF))?,
         ranges4: maps.add("ranges4", sizes.ranges4.max(LEAF))?,

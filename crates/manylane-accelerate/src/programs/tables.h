@@ -40,7 +40,7 @@
 
 /* Words; `memory.rs` has the same numbers. */
 #define DIRECT4_WORDS (1 << 16)
-#define CHUNKS4_WORDS ((80 << 16) + 128)
+#define CHUNKS4_WORDS ((32 << 16) + 128)
 #define BLOCKS4_WORDS (1 << 16)
 #define DIRECT6_WORDS ((1 << 21) + (1 << 16))
 #define OWN_WORDS 1024

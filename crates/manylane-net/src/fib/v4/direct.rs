@@ -5,7 +5,11 @@
 //! | plain      | 1 line               | 32 MiB                        | workers, which prefetch a batch's lines    |
 //! | [`Packed`](super::Packed) | 3 lines, or 2        | 4 to 6 MiB                    | programs, which have one packet at a time  |
 
+use std::ops::Range;
+
 use manylane_sync::words::{Words, WordsMut};
+
+use super::LIST;
 
 /// The readers' side of the words.
 pub trait Direct: Clone {
@@ -25,6 +29,8 @@ pub trait DirectMut {
     fn word(&self, slot: usize) -> u16;
     /// Sets a word. Readers see it after [`DirectMut::flush`] at the latest.
     fn set(&mut self, slot: usize, word: u16);
+    /// Sets the words of these /24s, but of those that have lists: returns them.
+    fn fill(&mut self, slots: Range<usize>, word: u16) -> Vec<usize>;
     /// Makes all that was set what readers see.
     fn flush(&mut self);
     /// Uses again what a grace period has freed.
@@ -62,6 +68,18 @@ impl DirectMut for WordsMut<u16> {
 
     fn set(&mut self, slot: usize, word: u16) {
         self.publish(slot, word);
+    }
+
+    fn fill(&mut self, slots: Range<usize>, word: u16) -> Vec<usize> {
+        let mut lists = Vec::new();
+        for slot in slots {
+            if self.load(slot) & LIST == 0 {
+                self.publish(slot, word);
+            } else {
+                lists.push(slot);
+            }
+        }
+        lists
     }
 
     fn flush(&mut self) {}

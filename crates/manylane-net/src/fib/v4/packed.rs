@@ -14,12 +14,17 @@
 //! A chunk that readers can find changes only in words of /24s, while its bits stay; each such store is of one word,
 //! old or new (I6). Else a new chunk is written whole, and published by its word in `direct`. While the memory has no
 //! room for it, the /16 is [`UNKNOWN`]: a reader of that word leaves the packet to the kernel.
+//!
+//! The writer, too, has the words of a /16 only here, but while it changes them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 use manylane_sync::rcu::{Domain, Limbo};
 use manylane_sync::words::{Words, WordsMut};
 
 use super::direct::{Direct, DirectMut};
-use super::{BLOCKS, DIRECT};
+use super::{BLOCKS, DIRECT, LIST};
 use crate::fib::arena::Arena;
 
 #[cfg(all(test, not(manylane_loom)))]
@@ -43,8 +48,10 @@ pub const FIRST: usize = (BIT_WORDS + 1) * 4;
 /// How many words behind the first of a chunk a lookup may reach, which needs no other bound then.
 pub const REACH: usize = 128;
 
-/// Words of `chunks` with which every /16 can have the largest chunk, and a tenth of them a second one.
-pub const CHUNKS: usize = 10 * BLOCKS * LINE_WORDS + REACH;
+/// Words of `chunks` that suffice for two million routes, wherever they lie, and a tenth of the chunks a second time: a
+/// route begins one word of its /16's and ends one, two bytes each, and a chunk has 42 bytes more, in lines of 64.
+pub const CHUNKS: usize = 4 * BLOCKS * LINE_WORDS + REACH;
+const _: () = assert!((52 * BLOCKS + 2 * 2_000_000) / 32 * 11 / 10 <= 4 * BLOCKS);
 
 /// /24s of a /16.
 const SLOTS: usize = 256;
@@ -64,27 +71,35 @@ impl Direct for Packed {
 
     #[inline(always)]
     fn word(&self, slot: usize) -> u16 {
-        let word = self.direct.load(slot / SLOTS);
-        if word & CHUNK == 0 {
-            return word as u16;
-        }
-        let first = (word & !CHUNK) as usize * LINE_WORDS;
-        let (part, bit) = (slot % SLOTS / 64, slot % 64);
-        let until = self.chunks.load(first + part) << (63 - bit);
-        let before = (self.chunks.load(first + BIT_WORDS) >> (16 * part)) as u16;
-        let place = FIRST + usize::from(before) + until.count_ones() as usize - 1;
-        (self.chunks.load(first + place / 4) >> (16 * (place % 4))) as u16
+        word_of(self.direct.load(slot / SLOTS), slot, |at| self.chunks.load(at))
     }
 }
 
-/// The writer's side, with a plain copy of all words.
+/// The word of a /24, by the word of its /16 in `direct`.
+#[inline(always)]
+fn word_of(word: u32, slot: usize, chunks: impl Fn(usize) -> u64) -> u16 {
+    if word & CHUNK == 0 {
+        return word as u16;
+    }
+    let first = (word & !CHUNK) as usize * LINE_WORDS;
+    let (part, bit) = (slot % SLOTS / 64, slot % 64);
+    let until = chunks(first + part) << (63 - bit);
+    let before = (chunks(first + BIT_WORDS) >> (16 * part)) as u16;
+    let place = FIRST + usize::from(before) + until.count_ones() as usize - 1;
+    (chunks(first + place / 4) >> (16 * (place % 4))) as u16
+}
+
+/// The words of a /16.
+type Block = [u16; SLOTS];
+
+/// The writer's side.
 ///
 /// # Invariants
 ///
 /// 1. The lines of a chunk are in use (`direct` names the first), or in the limbo, or in `unlinked`, or free.
-/// 2. A /16 whose word is [`UNKNOWN`] and should not be is dirty.
+/// 2. A /16 whose word is [`UNKNOWN`] and should not be is in `unpacked`.
+/// 3. A /16 that is neither `open` nor in `unpacked` is as readers see it.
 pub struct PackedMut {
-    plain: Vec<u16>,
     direct: WordsMut<u32>,
     chunks: WordsMut<u64>,
     lines: Arena,
@@ -92,9 +107,10 @@ pub struct PackedMut {
     limbo: Limbo<(u32, u32)>,
     /// Retired chunks for which the limbo had no room.
     unlinked: Vec<(u32, u32)>,
-    /// /16s that readers do not see as they are.
-    dirty: Vec<u16>,
-    is_dirty: Vec<bool>,
+    /// The /16 that was changed last.
+    open: Option<(usize, Box<Block>)>,
+    /// Other /16s that readers do not see as they are: the memory had no room for their chunks.
+    unpacked: BTreeMap<usize, Box<Block>>,
 }
 
 impl PackedMut {
@@ -112,21 +128,43 @@ impl PackedMut {
     ) -> PackedMut {
         assert_eq!(direct.len(), BLOCKS, "`direct` has a word for each /16");
         PackedMut {
-            plain: vec![0; DIRECT],
             lines: Arena::new(chunks.len().saturating_sub(REACH) / LINE_WORDS),
             limbo: Limbo::new(domain.clone(), waiting_max),
             unlinked: Vec::new(),
-            dirty: Vec::new(),
-            is_dirty: vec![false; BLOCKS],
+            open: None,
+            unpacked: BTreeMap::new(),
             direct,
             chunks,
         }
     }
 
+    /// The word of all /24s of a /16, if they are alike and readers see it so.
+    fn only_word(&self, block: usize) -> Option<u16> {
+        let is_open = self.open.as_ref().is_some_and(|(open, _)| *open == block);
+        let word = self.direct.load(block);
+        let is_only = word & CHUNK == 0 && !is_open && !self.unpacked.contains_key(&block);
+        is_only.then_some(word as u16)
+    }
+
+    /// The words of a /16, to be changed. Those of the /16 before are packed, or stay as they are until they can be.
+    fn open(&mut self, block: usize) -> &mut Block {
+        if let Some((last, words)) = self.open.take_if(|(last, _)| *last != block)
+            && !self.pack(last, &words)
+        {
+            self.unpacked.insert(last, words);
+        }
+        let PackedMut { direct, chunks, open, unpacked, .. } = self;
+        let (_, words) = open.get_or_insert_with(|| {
+            let waiting = unpacked.remove(&block);
+            (block, waiting.unwrap_or_else(|| Box::new(unpack(direct.load(block), chunks))))
+        });
+        words
+    }
+
     /// Makes a /16 what readers see, or [`UNKNOWN`] where that is not possible now: whether it was.
-    fn pack(&mut self, block: u16) -> bool {
-        let mut chunk = Chunk::of(&self.plain[usize::from(block) * SLOTS..][..SLOTS]);
-        let word = self.direct.load(block.into());
+    fn pack(&mut self, block: usize, words: &Block) -> bool {
+        let mut chunk = Chunk::of(words);
+        let word = self.direct.load(block);
         let old = (word & CHUNK != 0).then_some(word & !CHUNK);
         if chunk.words == 1 {
             let word = chunk.word(0);
@@ -151,10 +189,10 @@ impl PackedMut {
     }
 
     /// Gives a /16 another word; its old chunk waits for its readers.
-    fn publish(&mut self, block: u16, word: u32, old: Option<u32>) {
+    fn publish(&mut self, block: usize, word: u32, old: Option<u32>) {
         let old = old.map(|line| (line, self.chunk_lines(line)));
         // Readers that find the line find what was stored before this.
-        self.direct.publish(block.into(), word);
+        self.direct.publish(block, word);
         if let Some(lines) = old
             && let Err(lines) = self.limbo.retire(lines)
         {
@@ -188,33 +226,56 @@ impl DirectMut for PackedMut {
     type Reader = Packed;
 
     fn slots(&self) -> usize {
-        self.plain.len()
+        DIRECT
     }
 
     fn word(&self, slot: usize) -> u16 {
-        self.plain[slot]
+        let block = slot / SLOTS;
+        let open = self.open.as_ref().filter(|(open, _)| *open == block);
+        let words = open.map(|(_, words)| words).or_else(|| self.unpacked.get(&block));
+        match words {
+            Some(words) => words[slot % SLOTS],
+            None => word_of(self.direct.load(block), slot, |at| self.chunks.load(at)),
+        }
     }
 
     fn set(&mut self, slot: usize, word: u16) {
-        if self.plain[slot] == word {
-            return;
-        }
-        self.plain[slot] = word;
-        let block = slot / SLOTS;
-        if !self.is_dirty[block] {
-            self.is_dirty[block] = true;
-            self.dirty.push(block as u16);
+        if self.word(slot) != word {
+            self.open(slot / SLOTS)[slot % SLOTS] = word;
         }
     }
 
+    fn fill(&mut self, slots: Range<usize>, word: u16) -> Vec<usize> {
+        let (mut lists, mut first) = (Vec::new(), slots.start);
+        while first < slots.end {
+            let block = first / SLOTS;
+            let end = slots.end.min((block + 1) * SLOTS);
+            match self.only_word(block) {
+                Some(only) if only == word => (),
+                Some(only) if only & LIST == 0 && end - first == SLOTS => {
+                    self.publish(block, word.into(), None);
+                }
+                _ => {
+                    let words = &mut self.open(block)[first % SLOTS..][..end - first];
+                    for (slot, old) in (first..end).zip(words) {
+                        if *old & LIST == 0 {
+                            *old = word;
+                        } else {
+                            lists.push(slot);
+                        }
+                    }
+                }
+            }
+            first = end;
+        }
+        lists
+    }
+
     fn flush(&mut self) {
-        let mut dirty = std::mem::take(&mut self.dirty);
-        dirty.retain(|block| {
-            let is_packed = self.pack(*block);
-            self.is_dirty[usize::from(*block)] = !is_packed;
-            !is_packed
-        });
-        self.dirty = dirty;
+        let mut changed = std::mem::take(&mut self.unpacked);
+        changed.extend(self.open.take());
+        changed.retain(|block, words| !self.pack(*block, words));
+        self.unpacked = changed;
     }
 
     fn reclaim(&mut self) {
@@ -241,6 +302,29 @@ impl DirectMut for PackedMut {
     fn bytes_used(&self) -> usize {
         self.direct.len() * 4 + self.lines.used() as usize * LINE_WORDS * 8
     }
+}
+
+/// The words of a /16, by its word in `direct`.
+fn unpack(word: u32, chunks: &WordsMut<u64>) -> Block {
+    let mut words = [word as u16; SLOTS];
+    if word & CHUNK == 0 {
+        return words;
+    }
+    let first = (word & !CHUNK) as usize * LINE_WORDS;
+    let mut place = FIRST;
+    for part in 0..BIT_WORDS {
+        let mut bits = chunks.load(first + part);
+        while bits != 0 {
+            let slot = bits.trailing_zeros() as usize;
+            let word = (chunks.load(first + place / 4) >> (16 * (place % 4))) as u16;
+            bits &= bits - 1;
+            place += 1;
+            let end = if bits == 0 { SLOTS } else { part * 64 + bits.trailing_zeros() as usize };
+            // Behind the last one of a part, what the next part changes is written over.
+            words[part * 64 + slot..end].fill(word);
+        }
+    }
+    words
 }
 
 /// What a chunk says, in the making.

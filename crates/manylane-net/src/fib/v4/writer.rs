@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
+use std::ops::Range;
 
 use manylane_sync::rcu::{Domain, Limbo};
 use manylane_sync::words::WordsMut;
@@ -19,8 +20,8 @@ use crate::fib::{EDIT_RETIRES, EditError, Ipv4Prefix, Limits, NextHopId};
 ///
 /// 1. A /24 has a list exactly when it has a route longer than /24. The list has at least the boundaries of those
 ///    routes.
-/// 2. A value's depth is the prefix length + 1 of the route that owns it, 0 for none: `depths` for
-///    the plain words of `direct`, `list_depths` for the entries of `ranges`.
+/// 2. `list_depths` has the depth of each entry of `ranges`: the prefix length + 1 of the route that owns its value, 0 for
+///    none.
 /// 3. A piece of `ranges` or `groups`, and a number in a directory, is in use, or in the limbo, or
 ///    free.
 pub struct Ipv4Writer<D: DirectMut = WordsMut<u16>> {
@@ -28,7 +29,6 @@ pub struct Ipv4Writer<D: DirectMut = WordsMut<u16>> {
     blocks: WordsMut<u32>,
     groups: WordsMut<u32>,
     ranges: WordsMut<u32>,
-    depths: Vec<u8>,
     list_depths: Vec<u8>,
     groups_free: Arena,
     ranges_free: Arena,
@@ -73,7 +73,6 @@ impl<D: DirectMut> Ipv4Writer<D> {
         assert_eq!(blocks.len(), BLOCKS, "`blocks` has a word for each /16");
         assert!(limits.waiting_max >= EDIT_RETIRES, "one edit retires up to {EDIT_RETIRES} parts");
         Ipv4Writer {
-            depths: vec![0; direct.slots()],
             list_depths: vec![0; ranges.len()],
             groups_free: Arena::new(groups.len()),
             ranges_free: Arena::new(ranges.len() / UNIT),
@@ -160,11 +159,7 @@ impl<D: DirectMut> Ipv4Writer<D> {
         }
         self.rib = rib;
         let lists = self.load_lists().inspect_err(|_| self.rib = Rib::new())?;
-        // Lists first: filling passes over their words.
-        for (slot, number) in lists {
-            self.direct.set(slot as usize, LIST | number);
-        }
-        self.fill();
+        self.fill(&lists);
         self.direct.flush();
         Ok(self.rib.len())
     }
@@ -232,16 +227,28 @@ impl<D: DirectMut> Ipv4Writer<D> {
     fn paint(&mut self, prefix: Ipv4Prefix, owner: Owner) {
         let depth_max = prefix.len() + 1;
         let (first, last) = (prefix.addr().to_bits(), prefix.last().to_bits());
-        let slots = first as usize >> 8..(last as usize >> 8).min(self.direct.slots() - 1) + 1;
-        for slot in slots {
-            let word = self.direct.word(slot);
-            if word & LIST != 0 {
+        for gap in self.gaps(prefix) {
+            for slot in self.direct.fill(gap, owner.value as u16) {
                 self.paint_list(slot, (first, last), depth_max, owner);
-            } else if self.depths[slot] <= depth_max {
-                self.depths[slot] = owner.depth;
-                self.direct.set(slot, owner.value as u16);
             }
         }
+    }
+
+    /// The /24s of `prefix` of which no longer route has the whole.
+    fn gaps(&self, prefix: Ipv4Prefix) -> Vec<Range<usize>> {
+        let (first, last) = (prefix.addr().to_bits(), prefix.last().to_bits());
+        let (mut next, end) = (first as usize >> 8, (last as usize >> 8) + 1);
+        let mut gaps = Vec::new();
+        // A route stands behind those that contain it.
+        for (addr, len, _) in self.rib.within(first, last) {
+            let slot = addr as usize >> 8;
+            if (prefix.len() + 1..=24).contains(&len) && slot >= next {
+                gaps.push(next..slot);
+                next = (addr.last(len) as usize >> 8) + 1;
+            }
+        }
+        gaps.push(next..end.min(self.direct.slots()));
+        gaps
     }
 
     fn paint_list(&mut self, slot: usize, (first, last): (u32, u32), depth_max: u8, owner: Owner) {
@@ -267,7 +274,7 @@ impl<D: DirectMut> Ipv4Writer<D> {
         let old = (word & LIST != 0).then(|| self.list(slot as usize));
         if cut.len() == 1 {
             let number = word & !LIST;
-            self.publish_plain(slot as usize, cut[0].owner);
+            self.direct.set(slot as usize, cut[0].owner.value as u16);
             // No reader finds the number from here on: its grace period begins.
             self.direct.flush();
             retire(&mut self.limbo, Freed::Number { block: (slot >> 8) as u16, number });
@@ -374,11 +381,6 @@ impl<D: DirectMut> Ipv4Writer<D> {
         self.groups.publish(group, list);
     }
 
-    fn publish_plain(&mut self, slot: usize, owner: Owner) {
-        self.depths[slot] = owner.depth;
-        self.direct.set(slot, owner.value as u16);
-    }
-
     /// Writes and publishes the list of every /24 that needs one, and says which number it has; no
     /// word of `direct` leads to them yet. On an error nothing has changed.
     fn load_lists(&mut self) -> Result<Vec<(u32, u16)>, EditError> {
@@ -411,8 +413,9 @@ impl<D: DirectMut> Ipv4Writer<D> {
         Ok(lists)
     }
 
-    /// Stores every word of `direct` that is not a list's.
-    fn fill(&mut self) {
+    /// Stores every word of `direct`; these lead to lists.
+    fn fill(&mut self, lists: &[(u32, u16)]) {
+        let mut lists = lists.iter().peekable();
         let end = self.direct.slots() as u64;
         let short = self.rib.iter().filter(|&(_, len, _)| len <= 24).map(|route| {
             let Span { first, last, owner } = span(route);
@@ -421,11 +424,14 @@ impl<D: DirectMut> Ipv4Writer<D> {
         let cut = intervals((0, end - 1), Owner::NONE, short);
         let ends = cut.iter().skip(1).map(|next| next.first.min(end)).chain([end]);
         for (interval, end) in cut.iter().zip(ends) {
-            for slot in interval.first as usize..end as usize {
-                if self.direct.word(slot) & LIST == 0 {
-                    self.publish_plain(slot, interval.owner);
-                }
+            let (mut next, word) = (interval.first as usize, interval.owner.value as u16);
+            while let Some((slot, number)) = lists.next_if(|(slot, _)| u64::from(*slot) < end) {
+                let slot = *slot as usize;
+                self.direct.fill(next..slot, word);
+                self.direct.set(slot, LIST | number);
+                next = slot + 1;
             }
+            self.direct.fill(next..end as usize, word);
         }
     }
 

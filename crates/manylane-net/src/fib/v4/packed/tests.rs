@@ -17,6 +17,11 @@ fn words_set_in_any_order_are_found() {
         // Few ids make long runs, many ids make large chunks.
         let ids = [2, 7, 1 << 15, 300][seed as usize];
         for round in 0..2000 {
+            if round % 50 == 0 {
+                // Whole /16s, some of them alike before.
+                bed.clear();
+                bed.fill(3..2 * SLOTS + 1, random.below(ids) as u16);
+            }
             bed.set_some(&mut random, ids);
             bed.flush();
             bed.check(|plain, found| assert_eq!(found, plain));
@@ -215,13 +220,25 @@ impl Bed {
         self.plain[slot] = word;
     }
 
-    /// A run of any length gets a word, or each of it one of its own.
+    fn fill(&mut self, slots: Range<usize>, word: u16) {
+        let lists = self.packed.fill(slots.clone(), word);
+        let is_list = |slot: &usize| self.plain[*slot] & LIST != 0;
+        assert_eq!(lists, slots.clone().filter(is_list).collect::<Vec<_>>());
+        slots.filter(|slot| !lists.contains(slot)).for_each(|slot| self.plain[slot] = word);
+    }
+
+    /// A run of any length gets a word, or each of it one of its own, now and then that of a list.
     fn set_some(&mut self, random: &mut Random, ids: u64) {
         let first = random.below((SOME * SLOTS) as u64) as usize;
         let len = 1 << random.below(9);
         let (word, is_run) = (random.below(ids) as u16, random.below(4) > 0);
-        for slot in first..(first + len).min(SOME * SLOTS) {
-            self.set(slot, if is_run { word } else { random.below(ids) as u16 });
+        let run = first..(first + len).min(SOME * SLOTS);
+        if is_run {
+            return self.fill(run, word);
+        }
+        for slot in run {
+            let list = if random.below(8) == 0 { LIST } else { 0 };
+            self.set(slot, random.below(ids) as u16 | list);
         }
     }
 
