@@ -126,7 +126,7 @@ impl AcceleratedCapture {
         other: BorrowedFd<'_>,
         timeout: Option<Duration>,
     ) -> Result<bool, RemoteError> {
-        // A ring wakes nobody: its reader looks before it can be full.
+        // A ring wakes no reader: a reader looks before the ring can be full.
         let timeout = timeout.map_or(LOOK, |timeout| timeout.min(LOOK));
         let ready = poll(&[other, self.connection.as_fd()], Some(timeout));
         let ready = ready.map_err(|source| RemoteError::System { step: "poll", source })?;

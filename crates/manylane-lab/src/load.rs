@@ -107,10 +107,10 @@ impl Lab {
         command.args(["--server", "--forceflush"]).stderr(Stdio::null());
         let (process, lines) = Process::start(&self.server, command)?;
         let (is_free, free) = mpsc::channel();
-        // It reads to the end: a full pipe would stop iperf3.
+        // A full pipe would stop iperf3: all of it is read.
         let listens = move |line: String| {
             if line.contains("listening") {
-                let _ = is_free.send(()); // Nobody may be left who waits.
+                let _ = is_free.send(()); // An error: the receiver is gone.
             }
         };
         thread::spawn(move || lines.for_each(listens));

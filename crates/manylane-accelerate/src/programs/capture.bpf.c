@@ -27,7 +27,7 @@
 // | cpu * 128 + 8            | bytes that were ever written to the ring: the reader reads up to there             |
 // | cpu * 128 + 16, + 24     | packets that were wanted; those of them that found no room                         |
 // | cpu * 128 + 64           | bytes that the reader has taken: in a line of its own, which only the reader writes |
-// | a ring's, `ring_bytes`   | records; the last one may go on behind the ring's end, where nothing else is       |
+// | a ring's, `ring_bytes`   | records; the last one may end behind the ring, where nothing else is               |
 //
 // A CPU runs one of these programs at a time, to its end: a ring has one writer.
 //
@@ -135,7 +135,7 @@ static __always_inline __u32 kept_of(struct record *record, __u64 keep)
 	return kept > KEEP_MAX ? KEEP_MAX : kept;
 }
 
-/* A place in the ring of this CPU for a record of so many bytes. None if it has no room. */
+/* A place in the ring of this CPU for a record of `bytes` bytes. None if it has no room. */
 static __always_inline char *place(__u64 *mine, __u64 bytes)
 {
 	__u64 ring = LOAD(mine[RING]), at;

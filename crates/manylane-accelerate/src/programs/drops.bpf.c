@@ -60,7 +60,7 @@ int drop(struct bpf_raw_tracepoint_args *dropped)
 	record.time = bpf_ktime_get_ns();
 	record.reason = dropped->args[2];
 	record.protocol = bpf_ntohs(protocol);
-	/* Nobody sleeps until something is there. */
+	/* The reader looks from time to time. */
 	if (bpf_ringbuf_output((void *)drops, &record, sizeof(record), BPF_RB_NO_WAKEUP))
 		__sync_fetch_and_add(&lost[0], 1);
 	return 0;

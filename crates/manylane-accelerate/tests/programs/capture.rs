@@ -95,7 +95,7 @@ fn records_are_whole_while_they_are_written() {
     const BURSTS: usize = 400;
     const BURST: u32 = 100;
     let Some(rig) = Rig::new() else { return };
-    // These stay as they are: the kernel gets them.
+    // Of packets that the kernel gets no byte changes.
     let frames: Vec<_> = [0, 1, 7, 46, 200, 731, 1400]
         .map(|len| V4 { ttl: 1, payload: vec![len as u8; len], ..v4(TO) }.frame())
         .into();

@@ -8,8 +8,8 @@
 //! | ... + 64                   | `taken`: bytes that the reader ever took, in a line that only the reader writes     |
 //! | a ring's                   | records, each of a multiple of 8 bytes, which begins with its length (32 bits)      |
 //!
-//! A record begins at `written` modulo the ring's size. It may go on behind the ring's end, where [`BEHIND`] bytes are
-//! free: no record is in two pieces. A program never waits for the reader. What finds no room is counted and lost.
+//! A record begins at `written` modulo the ring's size, and may end behind the ring, where [`BEHIND`] bytes are free: no
+//! record is in two pieces. A program never waits for the reader. What finds no room is counted and lost.
 //!
 //! The protocol is that of `manylane_sync::ring`, whose loom test (`ring_items_arrive_whole_and_in_order`) stands for this
 //! one: loom sees no memory of the kernel. `records_are_whole_while_they_are_written` in `manylane-accelerate`'s
@@ -121,9 +121,10 @@ pub struct RingReader {
     shape: Shape,
     cpu: usize,
     begin: usize,
-    /// Bytes taken so far, what the programs have been told of that, and what they had written when that was looked up.
+    /// Bytes taken so far, and how many of these the programs know of.
     taken: u64,
-    told: u64,
+    published: u64,
+    /// Bytes written, when that word was last loaded.
     written: u64,
     record: Vec<u8>,
 }
@@ -148,9 +149,18 @@ impl RingReader {
             }
             // Relaxed: a reader before this one is gone, and its word stays.
             let taken = word(&memory, cpu * OF_CPU + TAKEN).load(Ordering::Relaxed);
-            let (memory, told, written) = (memory.clone(), taken, taken);
+            let (memory, published, written) = (memory.clone(), taken, taken);
             let record = Vec::new();
-            readers.push(RingReader { memory, shape, cpu, begin, taken, told, written, record });
+            readers.push(RingReader {
+                memory,
+                shape,
+                cpu,
+                begin,
+                taken,
+                published,
+                written,
+                record,
+            });
         }
         Ok(readers)
     }
@@ -168,7 +178,7 @@ impl RingReader {
     /// The oldest record, if any; it stays until [`take`](Self::take).
     pub fn peek(&mut self) -> Option<&[u8]> {
         if self.taken == self.written {
-            self.tell();
+            self.publish();
             // Acquire: pairs with the exchange behind which a program writes nothing of the record. So the bytes up to
             // here are whole.
             self.written = word(&self.memory, self.cpu * OF_CPU + WRITTEN).load(Ordering::Acquire);
@@ -186,23 +196,22 @@ impl RingReader {
         if let Some(len) = self.next_len() {
             self.taken = self.taken.wrapping_add(len as u64);
             // Not for each record: the programs read that line for each of theirs.
-            if self.taken.wrapping_sub(self.told) >= self.shape.ring as u64 / TOLD_PARTS {
-                self.tell();
+            if self.taken.wrapping_sub(self.published) >= self.shape.ring as u64 / PARTS {
+                self.publish();
             }
         }
     }
 
     /// Gives the programs the room of what was taken.
-    fn tell(&mut self) {
-        if self.told != self.taken {
-            self.told = self.taken;
-            // Release: whoever sees this writes over bytes that were read before.
+    fn publish(&mut self) {
+        if self.published != self.taken {
+            self.published = self.taken;
+            // Release: a program that sees this writes over bytes that were read before.
             word(&self.memory, self.cpu * OF_CPU + TAKEN).store(self.taken, Ordering::Release);
         }
     }
 
-    /// Bytes of the oldest record. None if there is none, or if the memory is not what programs write: nothing more is
-    /// read then.
+    /// Bytes of the oldest record, if any. None, too, if the memory is not what programs write: then nothing more is read.
     fn next_len(&mut self) -> Option<usize> {
         let waiting = self.written.wrapping_sub(self.taken);
         if waiting == 0 {
@@ -249,8 +258,8 @@ fn word(memory: &Mapping, at: usize) -> &AtomicU64 {
 pub const BEHIND: usize = 68 << 10;
 /// Alignment of rings, and bytes of one at least.
 const LINE: usize = 4096;
-/// Programs are told when a ring's share of these was read.
-const TOLD_PARTS: u64 = 16;
+/// Programs get the room of a ring by parts: one of these.
+const PARTS: u64 = 16;
 
 // A CPU's words, by their bytes, as in `capture.bpf.c` of `manylane-accelerate`.
 const OF_CPU: usize = 128;
@@ -302,7 +311,7 @@ mod tests {
             self.0.write_all_at(bytes, at as u64).expect("there is memory");
         }
 
-        /// Writes a record of `len` bytes, of which those behind the length are `fill`.
+        /// Writes a record of `len` bytes: its length, and behind that `fill`.
         fn push(&self, cpu: usize, len: usize, fill: u8) {
             let (begin, written) = (self.word(cpu, RING), self.word(cpu, WRITTEN));
             let mut record = vec![fill; len];
@@ -341,18 +350,18 @@ mod tests {
         assert_eq!(table.word(2, TAKEN), table.word(2, WRITTEN), "an empty ring has all its room");
         assert!(table.word(2, WRITTEN) > 3 * RING_LEN as u64, "around the end");
         assert_eq!((table.word(0, TAKEN), table.word(0, WRITTEN)), (0, 0));
-        // The programs are told at every sixteenth part of the ring, and when the reader has all.
+        // The programs get room at every sixteenth part of the ring, and when the reader has all.
         let before = table.word(2, TAKEN);
         (0..20).for_each(|_| table.push(2, 16, 7));
         for taken in 1..20 {
             assert_eq!(reader.peek().map(<[u8]>::len), Some(16));
             reader.take();
-            let told = if taken < 16 { 0 } else { RING_LEN as u64 / TOLD_PARTS };
-            assert_eq!(table.word(2, TAKEN) - before, told, "{taken} records");
+            let published = if taken < 16 { 0 } else { RING_LEN as u64 / PARTS };
+            assert_eq!(table.word(2, TAKEN) - before, published, "{taken} records");
         }
         // The next reader begins where this one was known to be.
         let next = table.readers().expect("it is one").pop().expect("it has two");
-        assert_eq!(next.taken, before + RING_LEN as u64 / TOLD_PARTS);
+        assert_eq!(next.taken, before + RING_LEN as u64 / PARTS);
     }
 
     #[test]

@@ -234,7 +234,7 @@ impl<D: DirectMut> Ipv4Writer<D> {
         }
     }
 
-    /// The /24s of `prefix` of which no longer route has the whole.
+    /// The /24s of `prefix` that no longer route contains whole.
     fn gaps(&self, prefix: Ipv4Prefix) -> Vec<Range<usize>> {
         let (first, last) = (prefix.addr().to_bits(), prefix.last().to_bits());
         let (mut next, end) = (first as usize >> 8, (last as usize >> 8) + 1);
