@@ -73,9 +73,19 @@ fn padded(name: &str) -> [u8; 16] {
 ///
 /// `log` is 0, or the address of `log_len` bytes that the kernel may write.
 unsafe fn open_program(attributes: &mut Load<'_>) -> io::Result<OwnedFd> {
-    // SAFETY: BPF_PROG_LOAD reads `union bpf_attr` as `Load` lays it out, and what that points to: code and types, which
-    // it borrows, and a text that ends with a zero, which is static; the log is the caller's debt.
-    unsafe { open(PROGRAM_LOAD, attributes) }
+    let mut load = || {
+        // SAFETY: BPF_PROG_LOAD reads `union bpf_attr` as `Load` lays it out, and what that points to: code and types,
+        // which it borrows, and a text that ends with a zero, which is static; the log is the caller's debt.
+        unsafe { open(PROGRAM_LOAD, attributes) }
+    };
+    // The verifier gives up when a signal arrives for the thread, which then handles the signal (`do_check`).
+    for _ in 1..LOAD_ATTEMPTS {
+        match load() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => (),
+            loaded => return loaded,
+        }
+    }
+    load()
 }
 
 /// bpf(2).
@@ -215,6 +225,8 @@ impl TestRun {
 
 /// A GPL-compatible license, as the kernel requires; the license of the sources.
 const LICENSE: &[u8] = b"Dual MIT/GPL\0";
+/// As libbpf (`PROG_LOAD_ATTEMPTS`).
+const LOAD_ATTEMPTS: usize = 5;
 /// The kernel keeps the end of a longer log (since Linux 6.4).
 const LOG_LEN: usize = 1 << 16;
 const LOG_LINES: usize = 8;
