@@ -176,6 +176,7 @@ fn a_device_that_refuses_frames_gets_no_more_of_them() {
     lab.sink.run(|| Netlink::open().and_then(|mut n| n.set_down("d0")).expect("it is ours"));
     gro(&lab.sink, "d0", "off");
     lab.sink.run(|| Netlink::open().and_then(|mut n| n.set_up("d0")).expect("it is ours"));
+    lab.router.run(|| common::await_queue("r1"));
     // The kernel notified the former station that the device went down.
     let sink = lab.sink.run(|| Station::open("d0").expect("root may"));
     assert!(lab.features("r1").transmits, "it still says that it does");

@@ -86,7 +86,7 @@ fn set_up(name: &str) {
 }
 
 /// Until its queueing discipline is there, a link that is up drops what is sent, and says nothing.
-fn await_queue(name: &str) {
+pub fn await_queue(name: &str) {
     let end = Instant::now() + Duration::from_secs(60);
     loop {
         let output = Command::new("ip").args(["-json", "link", "show", "dev", name]).output();
