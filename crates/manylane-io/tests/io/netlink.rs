@@ -3,7 +3,7 @@
 use crate::common;
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use manylane_io::interface::{AllMulticast, Interface, InterfaceError};
 use manylane_io::netlink::{LinkEnd, Netlink, NetlinkError, Route};
@@ -157,7 +157,11 @@ fn all_multicast_ends_with_its_guard() {
         let guards = [(); 2].map(|()| AllMulticast::join(&facts).expect("root may"));
         assert!(wishes() > 0);
         drop(guards);
-        assert_eq!(wishes(), 0);
+        // A process that another test has just started has the sockets, too, until its program begins.
+        let end = Instant::now() + Duration::from_secs(60);
+        while wishes() > 0 {
+            assert!(Instant::now() < end, "the guards are gone, and their wishes are not");
+        }
     });
 }
 
