@@ -123,8 +123,9 @@ fn records_are_whole_while_they_are_written() {
                 see(&mut rings);
             }
         });
-        thread::sleep(2 * SETTLED); // What is younger is kept back.
-        see(&mut rings);
+        while rings.is_waiting() {
+            see(&mut rings);
+        }
         let counted = rings.of_programs();
         assert_eq!((counted, counted.matched), (capture.rings().counted(), 40_000));
         assert_eq!(shown + counted.lost, counted.matched, "of rings of {ring} bytes");
