@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use manylane_io::bpf::rings::{Counted, RingReader, Shape};
+use manylane_io::bpf::rings::{Counted, CpuRingReader, Shape};
 use manylane_io::packet_ring::{RingError, Statistics};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -20,7 +20,7 @@ pub struct CpuRings {
 }
 
 struct CpuRing {
-    reader: RingReader,
+    reader: CpuRingReader,
     /// When the oldest packet was seen, if one waits.
     oldest_ns: Option<u64>,
 }
@@ -36,7 +36,7 @@ impl CpuRings {
     /// Reads the rings of this table.
     pub fn new(table: BorrowedFd<'_>, shape: Shape) -> io::Result<CpuRings> {
         let ring = |reader| CpuRing { reader, oldest_ns: None };
-        let rings = RingReader::all(table, shape)?.into_iter().map(ring).collect();
+        let rings = CpuRingReader::all(table, shape)?.into_iter().map(ring).collect();
         Ok(CpuRings { rings, workers: None })
     }
 

@@ -116,7 +116,7 @@ impl Shape {
 }
 
 /// Reads a CPU's ring, in this process or in another one that got the table's descriptor. A ring has one reader.
-pub struct RingReader {
+pub struct CpuRingReader {
     memory: Arc<Mapping>,
     shape: Shape,
     cpu: usize,
@@ -129,9 +129,9 @@ pub struct RingReader {
     record: Vec<u8>,
 }
 
-impl RingReader {
+impl CpuRingReader {
     /// Readers of all rings of this table.
-    pub fn all(table: BorrowedFd<'_>, shape: Shape) -> io::Result<Vec<RingReader>> {
+    pub fn all(table: BorrowedFd<'_>, shape: Shape) -> io::Result<Vec<CpuRingReader>> {
         if !shape.is_sound() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -151,7 +151,7 @@ impl RingReader {
             let taken = word(&memory, cpu * OF_CPU + TAKEN).load(Ordering::Relaxed);
             let (memory, published, written) = (memory.clone(), taken, taken);
             let record = Vec::new();
-            readers.push(RingReader {
+            readers.push(CpuRingReader {
                 memory,
                 shape,
                 cpu,
@@ -320,8 +320,8 @@ mod tests {
             self.set(cpu, WRITTEN, written + len as u64);
         }
 
-        fn readers(&self) -> io::Result<Vec<RingReader>> {
-            RingReader::all(self.0.as_fd(), SHAPE)
+        fn readers(&self) -> io::Result<Vec<CpuRingReader>> {
+            CpuRingReader::all(self.0.as_fd(), SHAPE)
         }
     }
 
@@ -329,7 +329,7 @@ mod tests {
     fn records_come_in_order_and_around_the_end() {
         let table = Table::new();
         let mut readers = table.readers().expect("it is one");
-        assert_eq!(readers.iter().map(RingReader::cpu).collect::<Vec<_>>(), [0, 2]);
+        assert_eq!(readers.iter().map(CpuRingReader::cpu).collect::<Vec<_>>(), [0, 2]);
         let [_, reader] = &mut readers[..] else { panic!("two CPUs have rings") };
         assert_eq!(reader.peek(), None);
         reader.take(); // Nothing.
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn a_table_that_is_none_is_refused_and_never_left() {
         let table = Table::new();
-        let all = |shape| RingReader::all(table.0.as_fd(), shape).map(|readers| readers.len());
+        let all = |shape| CpuRingReader::all(table.0.as_fd(), shape).map(|readers| readers.len());
         for shape in [
             Shape { ring: 3000, ..SHAPE },
             Shape { ring: 2048, ..SHAPE },
