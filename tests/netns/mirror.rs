@@ -10,13 +10,13 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use manylane_accelerate::mirror::{Dump, Limits, Mirror, Port};
 use manylane_io::namespace::Host;
 use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::{Family, Group, Watch};
 use manylane_io::poll::poll;
 use manylane_io::sysctl;
 use manylane_lab::scenario::skip;
+use manylane_mirror::{Dump, Limits, Mirror, Port};
 use manylane_net::fib::Limits as TableLimits;
 use manylane_net::nexthop::NextHop;
 use manylane_net::transit::layout::flags;
@@ -226,7 +226,7 @@ impl Bed {
                     + &try_ip("-6 rule").unwrap_or_default()
                     + &try_ip("route show table all").unwrap_or_default()
                     + &try_ip("-6 route show table all").unwrap_or_default(),
-                self.mirror.why(&manylane_accelerate::mirror::Question {
+                self.mirror.why(&manylane_mirror::Question {
                     source: Some(from),
                     destination: address,
                     ingress: Some("in0".to_owned())

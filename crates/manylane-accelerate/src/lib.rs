@@ -4,13 +4,14 @@
 //! | Room            | Contents                                                                         | May use                 |
 //! |-----------------|----------------------------------------------------------------------------------|-------------------------|
 //! | [`programs`]    | the BPF programs that forward, their tables in memory, their loader; `unsafe`    | nothing                 |
-//! | [`mirror`]      | a model of the kernel's routing, and the edits that bring the tables up to it    | nothing                 |
-//! | [`gate`]        | which interfaces the kernel would only route by                                  | `mirror`, `programs`    |
+//! | [`gate`]        | which interfaces the kernel would only route by                                  | `programs`              |
 //! | [`firewall`]    | what the rules of the kernel would do to packets of established connections      | nothing                 |
 //! | `lane`          | connections that may be forwarded: found, approved, renewed, let go              | `firewall`, `programs`, `questions` |
 //! | `nat_log`       | translations that begin and end, for collectors                                  | nothing                 |
 //! | `questions`     | questions to a thread                                                            | nothing                 |
 //! | [`accelerator`] | the threads, the lease, the tiers, the ledger, workers on AF_XDP                 | all above               |
+//!
+//! The model of the kernel's routing, and the edits that bring the tables up to it, are the crate `manylane-mirror`.
 //!
 //! Only [`programs`] has `unsafe`: it gives the kernel addresses (bpf(2)) and maps what programs read.
 #![deny(unsafe_code)]
@@ -27,7 +28,6 @@ pub mod firewall;
 mod fixtures;
 pub mod gate;
 mod lane;
-pub mod mirror;
 mod nat_log;
 #[allow(
     unsafe_code,

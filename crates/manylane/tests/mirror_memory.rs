@@ -4,8 +4,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use allocation_counter::measure;
-use manylane_accelerate::mirror::{Dump, Limits, Mirror};
 use manylane_io::netlink::kernel::{Event, Family, Hop, Hops, NextHop, NextHopKind, Route};
+use manylane_mirror::{Dump, Limits, Mirror};
 use manylane_net::transit::{Memory, Sizes, TransitMut};
 use manylane_sync::rcu::Domain;
 

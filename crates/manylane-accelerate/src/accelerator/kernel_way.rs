@@ -18,7 +18,7 @@ use crate::firewall::{
     Tuple,
 };
 use crate::lane::said;
-use crate::mirror::neighbour_state;
+use manylane_mirror::neighbour_state;
 
 /// Adds what the kernel would do, where the packet is the kernel's, and the line that has all in one.
 pub(super) fn with_kernel(why: Why, port: &PortView, question: &WhyQuestion) -> Why {

@@ -28,7 +28,7 @@ use super::tiers::InDriver;
 use super::unseen::Unseen;
 use super::{Options, TierChoice};
 use crate::gate::{self, Stateful};
-use crate::mirror::{self, Kernel, Mirror, PortFacts, port_flags};
+use manylane_mirror::{self as mirror, Kernel, Mirror, PortFacts, port_flags};
 
 /// All of them.
 pub(super) struct Ports {

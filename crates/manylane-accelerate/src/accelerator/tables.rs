@@ -12,7 +12,7 @@ use manylane_net::transit::{Memory, Sizes, flows};
 
 use super::{AccelerateError, Options, RouteRoom};
 use crate::gate::{self, Kernel};
-use crate::mirror::{self, Dump, Mirror};
+use manylane_mirror::{self as mirror, Dump, Mirror};
 
 /// Interfaces can be named: at least one, each once, and no more than the tables have ports.
 pub(super) fn check_names(names: &[String]) -> Result<(), AccelerateError> {

@@ -65,9 +65,9 @@ use super::waits::Activity;
 use super::{AccelerateError, tables};
 use crate::gate::{self, Gate, Poller, Standing};
 use crate::lane::Lane;
-use crate::mirror::Mirror;
 use crate::programs::{IngressProgram, Ticks};
 use crate::questions::QuestionQueue;
+use manylane_mirror::Mirror;
 
 /// All that the thread has. Fields are dropped in this order: the programs first.
 pub(super) struct Thread {

@@ -14,9 +14,9 @@ use super::lease::now;
 use super::published::{PortView, Published};
 use super::tracked::number;
 use crate::lane::Asked;
-use crate::mirror;
 use manylane_api::ApiError;
 use manylane_api::accelerate::{AskError, MirrorWhy, TransportProtocol, Why, WhyQuestion};
+use manylane_mirror as mirror;
 
 /// Answers the API's question.
 pub(super) fn answer(published: &Published, question: &WhyQuestion) -> Result<Why, AskError> {

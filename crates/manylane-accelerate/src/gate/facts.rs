@@ -7,7 +7,7 @@ use manylane_io::netlink::nftables::{Chain, FlowTable};
 use manylane_io::netlink::traffic::{Filter, Qdisc};
 use manylane_io::netlink::xfrm::Policies;
 
-use crate::mirror::RefusedRules;
+use manylane_mirror::RefusedRules;
 
 /// What is known of the kernel's routing already, kept by the mirror.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use manylane_io::netlink::{Netlink, NetlinkError, XdpFeatures, nftables, xfrm};
 use manylane_io::sysctl;
 
 use super::{Facts, Gate, GateError, Heard, Kernel, Offloads, Program, Programs};
-use crate::mirror::refused_rules;
+use manylane_mirror::refused_rules;
 
 /// The links of these names, those that are there.
 pub(crate) fn links<'k>(kernel: &'k Kernel, interfaces: &[String]) -> Vec<&'k Link> {

@@ -8,7 +8,7 @@ use manylane_io::netlink::nftables::{Base, Chain, Hook, TableFamily};
 use manylane_io::netlink::xfrm::{Policies, Policy};
 
 use super::*;
-use crate::mirror::{RefusedRules, refused_rules};
+use manylane_mirror::{RefusedRules, refused_rules};
 
 mod cures;
 mod device;

@@ -17,8 +17,8 @@ use super::{lock, sample};
 use crate::accelerator::IpfixOptions;
 use crate::accelerator::export;
 use crate::lane::now_ms;
-use crate::mirror::{RouteEnd, SampledRoute};
 use crate::programs::SflowNote;
+use manylane_mirror::{RouteEnd, SampledRoute};
 
 /// What the thread and the API share.
 pub(super) struct Sampled {

@@ -8,8 +8,8 @@ use manylane_export::sflow::{
 use manylane_net::transit::Verdict;
 
 use crate::accelerator::worker::WorkerDrop;
-use crate::mirror::{RouteEnd, RouteQuery, SampledRoute};
 use crate::programs::{SampledBy, SflowCount, SflowNote};
+use manylane_mirror::{RouteEnd, RouteQuery, SampledRoute};
 
 /// What the route of a noted packet depends on; `None` without an IP header.
 pub(super) fn question(note: &SflowNote, ingress: u32) -> Option<RouteQuery> {

@@ -14,8 +14,8 @@ use manylane_io::poll::poll;
 use super::ipfix::SampledExport;
 use super::{SflowState, counters, lock, sample};
 use crate::accelerator::published::{PortView, Published};
-use crate::mirror::{RouteQuery, SampledRoute};
 use crate::programs::{SflowNote, SflowNotes, Ticks};
+use manylane_mirror::{RouteQuery, SampledRoute};
 
 /// A handle to the exporter's thread, which ends when the handle is dropped.
 pub(in crate::accelerator) struct Exporter {

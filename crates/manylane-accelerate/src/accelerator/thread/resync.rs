@@ -8,7 +8,7 @@ use manylane_io::netlink::kernel::Event;
 use super::{Thread, stamp};
 use crate::accelerator::waits::Activity;
 use crate::accelerator::{AccelerateError, tables};
-use crate::mirror::{self, Dump};
+use manylane_mirror::{self as mirror, Dump};
 
 impl Thread {
     /// Reads everything anew, and makes the tables so: never empty in between.

@@ -31,9 +31,9 @@ use crate::accelerator::{AccelerateError, Options, ledger, refused, tables, work
 use crate::firewall;
 use crate::gate::{Gate, Poller, programs_of_others};
 use crate::lane::{self, ExportTerms, Lane};
-use crate::mirror::{self, Mirror};
 use crate::programs::{IngressProgram, Ticks};
 use crate::questions::{Who, question_queue};
+use manylane_mirror::{self as mirror, Mirror};
 
 impl Thread {
     /// Reads the kernel, judges the interfaces, and lets packets pass where they may. `doorbell` is rung for the end.
