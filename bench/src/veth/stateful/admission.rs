@@ -15,7 +15,7 @@ pub fn measure(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result {
     needs(&["nft", "conntrack"])?;
     let mut place = Place::new(Network::accelerated(1, &[], Options::new(PORTS))?)?;
     for _ in progress::rounds("admits flows", plan.flow_rounds()) {
-        for (family, source, flows) in families(&[]) {
+        for (family, source, flows) in families(plan, &[]) {
             for rules in [Rules::Firewall, Rules::Masquerade] {
                 let end = if rules == Rules::Masquerade { "_nat" } else { "" };
                 let ends = Ends { rules: end.into(), count: "", rest: family.into() };
@@ -23,7 +23,8 @@ pub fn measure(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result {
                 let times = admit(&mut place, &connections, cores[0])?;
                 let times = times.map(|times| [times.took, times.ran]);
                 for (at, name) in ["admitted_per_s", "admitted_per_cpu_s"].into_iter().enumerate() {
-                    let per_s = times.map(|times| ALL as f64 / times[at].as_secs_f64());
+                    let per_s =
+                        times.map(|times| connections.count() as f64 / times[at].as_secs_f64());
                     let per_s = per_s.ok_or("the lane does not take all flows".to_owned());
                     let per_s = per_s.map_err(|cause| rounds.blame(cause)).ok();
                     rounds.push(&connections.name(name), "1/s", per_s);
@@ -45,7 +46,7 @@ fn admit(place: &mut Place, connections: &Connections, core: usize) -> Result<Op
     place.end_in(XDP)?;
     place.choose("driver")??;
     let generator = place.network.lab.generate(&connections.flows, 1, core)?;
-    let admitted = admitted(place, "driver", ALL)?;
+    let admitted = admitted(place, "driver", connections.count())?;
     generator.stop()?;
     place.choose("kernel")??;
     stateful::unload(&place.network.lab.router)?;
