@@ -24,6 +24,8 @@ export CARGO_NET_RETRY="${CARGO_NET_RETRY:-10}"
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 # Nothing is built twice, so cargo need not prepare for it.
 export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
+# A panic names its line without them, and an eighth of the build is saved.
+export CARGO_PROFILE_DEV_DEBUG="${CARGO_PROFILE_DEV_DEBUG:-none}"
 
 target=${CARGO_TARGET_DIR:-$PWD/target}
 # A run that hangs is ended after this time, as a failure, and its output is printed.
