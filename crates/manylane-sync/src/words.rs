@@ -85,6 +85,20 @@ unsafe impl<W: Word> Send for Words<W> {}
 // SAFETY: as for `Send`: `load` and `prefetch` take `&self` and reach only atomics.
 unsafe impl<W: Word> Sync for Words<W> {}
 
+impl Words<u64> {
+    /// Adds the words from `first` on to `sums`, one to each, modulo 2^64: counters of one writer. Each is loaded by itself.
+    ///
+    /// # Panics
+    ///
+    /// When the last is out of bounds.
+    #[cfg_attr(manylane_counted, track_caller)]
+    pub fn add_to(&self, first: usize, sums: &mut [u64]) {
+        for (place, sum) in sums.iter_mut().enumerate() {
+            *sum = sum.wrapping_add(self.load(first + place));
+        }
+    }
+}
+
 impl<W: Word> Clone for Words<W> {
     fn clone(&self) -> Self {
         Words { base: self.base, len: self.len, owner: self.owner.clone(), width: PhantomData }
@@ -337,6 +351,17 @@ mod tests {
             let beyond = std::panic::AssertUnwindSafe(|| reader.load_array::<3>(first));
             assert!(std::panic::catch_unwind(beyond).is_err(), "from {first}");
         }
+    }
+
+    #[test]
+    fn counters_are_added_modulo_their_width() {
+        let mut table = WordsMut::<u64>::zeroed(4);
+        (0..4).for_each(|index| table.store(index, index as u64));
+        let (reader, mut sums) = (table.reader(), [10, u64::MAX]);
+        reader.add_to(2, &mut sums);
+        assert_eq!(sums, [12, 2]);
+        let beyond = std::panic::AssertUnwindSafe(|| reader.add_to(3, &mut [0; 2]));
+        assert!(std::panic::catch_unwind(beyond).is_err(), "the last is out of bounds");
     }
 
     #[test]

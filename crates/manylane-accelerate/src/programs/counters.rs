@@ -24,9 +24,7 @@ impl Counters {
         let mut sums = [0u64; PLACES];
         if usize::from(port) < PORTS {
             for cpu in 0..self.cpus {
-                let row =
-                    self.words.load_array::<PLACES>((cpu * PORTS + usize::from(port)) * PLACES);
-                sums.iter_mut().zip(row).for_each(|(sum, count)| *sum = sum.wrapping_add(count));
+                self.words.add_to((cpu * PORTS + usize::from(port)) * PLACES, &mut sums);
             }
         }
         sums

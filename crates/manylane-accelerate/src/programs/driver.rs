@@ -243,8 +243,7 @@ impl DriverCounters {
         if usize::from(port) < PORTS {
             for cpu in 0..self.cpus {
                 let at = (cpu * PORTS + usize::from(port)) * PLACES;
-                let row = self.words.load_array::<PLACES>(at);
-                sums.iter_mut().zip(row).for_each(|(sum, count)| *sum = sum.wrapping_add(count));
+                self.words.add_to(at, &mut sums);
             }
         }
         let [
