@@ -349,7 +349,7 @@ mod tests {
     use manylane_io::netlink::kernel::{Hop, Hops, Route};
     use proptest::prelude::*;
 
-    use crate::constants::{TABLE_MAIN, TYPE_UNICAST};
+    use crate::constants::TABLE_MAIN;
 
     /// What is listed is what a plain list of the same edits has, through all three ways to it.
     #[test]
@@ -400,22 +400,7 @@ mod tests {
     fn route(gateway: u32) -> Route {
         let via = IpAddr::from([10, 0, 0, gateway as u8]);
         let hop = Hop { link: 7, gateway: Some(via), weight: 1, flags: 0, is_encapsulated: false };
-        Route {
-            table: TABLE_MAIN,
-            destination: IpAddr::from([0, 0, 0, 0]),
-            prefix_len: 24,
-            source: None,
-            tos: 0,
-            priority: 0,
-            kind: TYPE_UNICAST,
-            protocol: 4,
-            scope: 0,
-            flags: 0,
-            next_hop: None,
-            hops: Hops::One(Some(hop)),
-            mtu: None,
-            is_expiring: false,
-        }
+        Route::new(IpAddr::from([0, 0, 0, 0]), 24, Hops::One(Some(hop)))
     }
 
     fn gateway_of(attributes: &RouteAttributes) -> u32 {

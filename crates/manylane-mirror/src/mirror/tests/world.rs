@@ -6,7 +6,7 @@ use manylane_io::netlink::kernel::{
     Address, Event, Family, Hop, Hops, Link, Neighbour, Netconf, NextHop, NextHopKind, Route, Rule,
 };
 
-use crate::constants::{ACTION_TABLE, LOWER_UP, RUNNING, TABLE_MAIN, TYPE_UNICAST, UP};
+use crate::constants::{ACTION_TABLE, LOWER_UP, RUNNING, UP};
 
 pub fn ip(text: &str) -> IpAddr {
     text.parse().expect("well formed")
@@ -49,26 +49,12 @@ pub fn hop(link: u32, gateway: Option<IpAddr>) -> Hop {
 /// A route of the main table.
 pub fn route(prefix: &str, hops: Vec<Hop>) -> Route {
     let (address, len) = prefix.split_once('/').expect("a prefix");
-    Route {
-        table: TABLE_MAIN,
-        destination: ip(address),
-        prefix_len: len.parse().expect("a length"),
-        source: None,
-        tos: 0,
-        priority: 0,
-        kind: TYPE_UNICAST,
-        protocol: 4,
-        scope: 0,
-        flags: 0,
-        next_hop: None,
-        hops: match &*hops {
-            [] => Hops::One(None),
-            [hop] => Hops::One(Some(*hop)),
-            _ => Hops::Many(hops),
-        },
-        mtu: None,
-        is_expiring: false,
-    }
+    let hops = match &*hops {
+        [] => Hops::One(None),
+        [hop] => Hops::One(Some(*hop)),
+        _ => Hops::Many(hops),
+    };
+    Route { scope: 0, ..Route::new(ip(address), len.parse().expect("a length"), hops) }
 }
 
 pub fn added(route: Route) -> Event {
