@@ -1,6 +1,7 @@
 //! The kernel's routing, and the tables that it is written into.
 
 use std::net::IpAddr;
+use std::ops::{Deref, DerefMut};
 
 use manylane_io::netlink::kernel::{Event, Family};
 use manylane_net::transit::TransitMut;
@@ -35,8 +36,9 @@ use status::Statistics;
 use write::Prefixes;
 
 /// The kernel's routing, and the tables that it is written into.
-pub struct Mirror<S = TransitMut> {
-    writer: S,
+///
+/// Whatever the tables are, one `Mirror<dyn TableWriter>` is compiled, in this crate: each mirror dereferences to it.
+pub struct Mirror<S: ?Sized = TransitMut> {
     kernel: Kernel,
     ports: Ports,
     changes: Changes,
@@ -45,16 +47,16 @@ pub struct Mirror<S = TransitMut> {
     policies: Policies,
     confirm: Confirm,
     statistics: Statistics,
+    writer: S,
 }
 
-impl<S: TableWriter> Mirror<S> {
+impl<S: TableWriter + 'static> Mirror<S> {
     /// A mirror that knows nothing yet, over tables without routes.
     pub fn new(mut writer: S, limits: Limits) -> Mirror<S> {
         let targets = Targets::new(&mut writer);
         let mut changes = Changes::default();
         write::push_defaults(&mut changes);
         Mirror {
-            writer,
             kernel: Kernel::new(limits),
             ports: Ports::default(),
             changes,
@@ -63,9 +65,36 @@ impl<S: TableWriter> Mirror<S> {
             policies: Policies::default(),
             confirm: Confirm::default(),
             statistics: Statistics::default(),
+            writer,
         }
     }
 
+    /// The tables, for what is not routing: the lease, ports' records, VLANs, seeds.
+    pub fn tables_mut(&mut self) -> &mut S {
+        &mut self.writer
+    }
+
+    /// The tables.
+    pub fn tables(&self) -> &S {
+        &self.writer
+    }
+}
+
+impl<S: TableWriter + 'static> Deref for Mirror<S> {
+    type Target = Mirror<dyn TableWriter>;
+
+    fn deref(&self) -> &Self::Target {
+        self
+    }
+}
+
+impl<S: TableWriter + 'static> DerefMut for Mirror<S> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self
+    }
+}
+
+impl Mirror<dyn TableWriter> {
     /// Hears something of the kernel. Says whether it is news.
     pub fn event(&mut self, event: &Event) -> bool {
         let is_news = self.kernel.apply_event(event, &mut self.changes);
@@ -89,16 +118,6 @@ impl<S: TableWriter> Mirror<S> {
     /// The model.
     pub fn kernel(&self) -> &Kernel {
         &self.kernel
-    }
-
-    /// The tables, for what is not routing: the lease, ports' records, VLANs, seeds.
-    pub fn tables_mut(&mut self) -> &mut S {
-        &mut self.writer
-    }
-
-    /// The tables.
-    pub fn tables(&self) -> &S {
-        &self.writer
     }
 
     /// Whether the tables have all that the kernel has. If not, its ports have to stay the kernel's.
@@ -125,7 +144,7 @@ impl<S: TableWriter> Mirror<S> {
 
     /// Neighbours that packets are sent to and that the kernel has not heard of for a while, to be confirmed
     /// (`NTF_USE`); `now_ns` is any monotonic clock. A few at a time: see `confirm`.
-    pub fn to_confirm(&mut self, now_ns: u64) -> impl Iterator<Item = (u32, IpAddr)> + use<S> {
+    pub fn to_confirm(&mut self, now_ns: u64) -> impl Iterator<Item = (u32, IpAddr)> + use<> {
         self.confirm.next(&self.kernel, &self.targets, now_ns).into_iter()
     }
 

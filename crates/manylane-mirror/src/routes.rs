@@ -245,8 +245,30 @@ impl<B: Bits> Routes<B> {
     }
 
     /// All keys, in no order.
-    pub fn keys(&self) -> impl Iterator<Item = Key<B>> {
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = Key<B>> {
         self.first.iter().map(|&index| self.record(index).key)
+    }
+
+    /// The prefixes of the usual tables, each once.
+    pub fn usual_prefixes(&self) -> impl Iterator<Item = IpPrefix> {
+        let is_first = |key: &Key<B>| {
+            usize::from(key.table) < USUAL.len() && !self.is_in(0..key.table, key.address, key.len)
+        };
+        self.keys().filter(is_first).map(Key::prefix)
+    }
+
+    /// Whether a usual table has this prefix.
+    pub fn is_usual(&self, address: B, len: u8) -> bool {
+        self.is_in(0..USUAL.len() as u16, address, len)
+    }
+
+    fn is_in(&self, mut tables: Range<u16>, address: B, len: u8) -> bool {
+        tables.any(|table| self.has(Key { address, table, len }))
+    }
+
+    /// Whether a key has routes.
+    pub fn has(&self, key: Key<B>) -> bool {
+        self.list(key).next().is_some()
     }
 
     /// The keys of these tables, which are usual ones, that begin in `first..=last`.

@@ -87,7 +87,7 @@ struct Slot {
 
 impl Targets {
     /// With the ids that are always there.
-    pub fn new(writer: &mut impl TableWriter) -> Targets {
+    pub fn new(writer: &mut dyn TableWriter) -> Targets {
         let mut take = || writer.take_id().expect("fresh tables have ids");
         let (kernel, defaults) = (take(), [take(), take()]);
         writer.set_next_hop(kernel, NextHop::Kernel);
@@ -138,7 +138,7 @@ impl Targets {
     /// The id of a way, written; the kernel's when ids run out, which is `Ok(None)`.
     pub fn id_of(
         &mut self,
-        writer: &mut impl TableWriter,
+        writer: &mut dyn TableWriter,
         view: View<'_>,
         destination: &Destination,
     ) -> Result<Option<NextHopId>, Busy> {
@@ -177,7 +177,7 @@ impl Targets {
     /// Gives a family's default route this way: one word.
     pub fn set_default(
         &mut self,
-        writer: &mut impl TableWriter,
+        writer: &mut dyn TableWriter,
         view: View<'_>,
         family: Family,
         destination: Option<Destination>,
@@ -212,7 +212,7 @@ impl Targets {
     }
 
     /// Gives back ids that no prefix has.
-    pub fn sweep(&mut self, writer: &mut impl TableWriter) {
+    pub fn sweep(&mut self, writer: &mut dyn TableWriter) {
         for id in std::mem::take(&mut self.idle) {
             let target = self.entries.remove(&id).expect("an idle id is one");
             let destination = target.destination.expect("only default routes have none");

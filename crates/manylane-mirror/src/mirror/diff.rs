@@ -4,7 +4,7 @@
 //! otherwise than it should be. In steady state no line is shown. While edits are pending, the last kind is
 //! expected.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use manylane_io::netlink::kernel::{Address, Family, Hop, Link, Neighbour, NextHopKind};
@@ -22,16 +22,13 @@ use crate::kernel::{Kernel, mac_of};
 use crate::names;
 use crate::pause::Pause;
 use crate::ports::shown;
-use crate::routes::{Key, Routes, USUAL};
+use crate::routes::{Key, Routes};
 use crate::rules;
 use crate::table_writer::TableWriter;
 use crate::targets::adjacency;
 
 /// The most lines that are shown; the rest are counted.
 const LINES_MAX: usize = 1000;
-
-/// Prefixes that are looked up between two pauses.
-const PREFIXES_AT_ONCE: usize = 4096;
 
 /// Lines, up to a bound.
 #[derive(Default)]
@@ -68,7 +65,7 @@ impl Lines {
     }
 }
 
-impl<S: TableWriter> Mirror<S> {
+impl Mirror<dyn TableWriter> {
     /// How a dump, the model and the tables differ. With a million routes that takes a while, in which `meanwhile`
     /// is called again and again.
     pub fn diff(&mut self, dump: &Dump, meanwhile: &mut dyn FnMut()) -> Vec<String> {
@@ -86,25 +83,26 @@ impl<S: TableWriter> Mirror<S> {
     }
 
     fn written(&mut self, lines: &mut Lines, meanwhile: &mut dyn FnMut()) {
-        let mut known: HashSet<IpPrefix> = HashSet::new();
-        for family in [Family::V4, Family::V6] {
-            known.insert(default_of(family));
-        }
-        known.extend(usual(&self.kernel.v4));
-        known.extend(usual(&self.kernel.v6));
-        known.extend(self.kernel.neighbours().map(|neighbour| host(neighbour.address)));
-        let mut others = Vec::new();
-        self.writer.routes(&mut |prefix, _| {
-            if !known.contains(&prefix) {
-                others.push(prefix);
-            }
-        });
-        for (number, prefix) in known.into_iter().chain(others).enumerate() {
-            if number.is_multiple_of(PREFIXES_AT_ONCE) {
-                meanwhile();
-            }
+        let mut pause = Pause::new(meanwhile);
+        let hosts = self.kernel.neighbours().map(|neighbour| host(neighbour.address));
+        let defaults = [Family::V4, Family::V6].map(default_of);
+        let others: BTreeSet<IpPrefix> = defaults.into_iter().chain(hosts).collect();
+        let (v4, v6) = (self.kernel.v4.usual_prefixes(), self.kernel.v6.usual_prefixes());
+        let routed = v4.chain(v6).filter(|prefix| !others.contains(prefix));
+        for prefix in routed.chain(others.iter().copied()) {
+            pause.step();
             self.written_prefix(prefix, lines);
         }
+        self.writer.routes(&mut |prefix, _| {
+            pause.step();
+            let is_routed = match prefix {
+                IpPrefix::V4(of) => self.kernel.v4.is_usual(of.addr().to_bits(), of.len()),
+                IpPrefix::V6(of) => self.kernel.v6.is_usual(of.addr().to_bits(), of.len()),
+            };
+            if !is_routed && !others.contains(&prefix) {
+                self.written_prefix(prefix, lines);
+            }
+        });
         self.written_words(lines);
         self.written_policy().into_iter().for_each(|line| lines.push(|| line));
     }
@@ -171,12 +169,6 @@ impl<S: TableWriter> Mirror<S> {
     }
 }
 
-/// The prefixes of the usual tables.
-fn usual<B: Bits>(routes: &Routes<B>) -> impl Iterator<Item = IpPrefix> {
-    let is_usual = |key: &Key<B>| usize::from(key.table) < USUAL.len();
-    routes.keys().filter(is_usual).map(Key::prefix)
-}
-
 fn models(theirs: &Kernel, ours: &Kernel, lines: &mut Lines, pause: &mut Pause<impl FnMut()>) {
     let links = |kernel: &Kernel| kernel.links().map(link).collect();
     lines.sets(&links(theirs), &links(ours), |link| format!("link {link}"));
@@ -214,6 +206,7 @@ fn routes<B: Bits>(
     lines: &mut Lines,
     pause: &mut Pause<impl FnMut()>,
 ) {
+    let mut common = 0;
     for key in theirs.keys() {
         pause.step();
         let there = ours.table(theirs.table_id(key.table)).map(|table| Key { table, ..key });
@@ -226,6 +219,7 @@ fn routes<B: Bits>(
                 })
             }) && others.next().is_none()
         });
+        common += usize::from(same || there.is_some_and(|there| ours.has(there)));
         if same {
             continue;
         }
@@ -236,10 +230,13 @@ fn routes<B: Bits>(
             lines.push(|| format!("- {}", route(our, table, key.prefix(), ours.attributes(index))));
         }
     }
+    if common == ours.keys().len() {
+        return;
+    }
     for key in ours.keys() {
         pause.step();
         let there = theirs.table(ours.table_id(key.table)).map(|table| Key { table, ..key });
-        if there.is_none_or(|there| theirs.list(there).next().is_none()) {
+        if !there.is_some_and(|there| theirs.has(there)) {
             let table = ours.table_id(key.table);
             for index in ours.list(key) {
                 lines.push(|| {

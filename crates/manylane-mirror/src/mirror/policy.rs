@@ -134,7 +134,7 @@ impl Kernel {
     }
 }
 
-impl<S: TableWriter> Mirror<S> {
+impl Mirror<dyn TableWriter> {
     /// Notes what is to be looked at of further tables, because of what has changed.
     pub(super) fn gather_further(&mut self) {
         let Mirror { kernel, changes, policies, .. } = self;

@@ -12,10 +12,10 @@ use crate::family::{Bits, family_of, host};
 use crate::kernel::Kernel;
 use crate::pause::Pause;
 use crate::resolve::View;
-use crate::routes::{Key, Routes, USUAL};
+use crate::routes::{Key, Routes};
 use crate::table_writer::TableWriter;
 
-impl<S: TableWriter> Mirror<S> {
+impl Mirror<dyn TableWriter> {
     /// Loads all of a dump into tables without routes, at once: each word is stored once. What does not fit, or
     /// waits, is left to [`Mirror::apply`]. With routes in the tables, it is a [`Mirror::resync`].
     pub fn load(&mut self, dump: Dump) {
@@ -35,8 +35,8 @@ impl<S: TableWriter> Mirror<S> {
 
     fn load_family(&mut self, family: Family) {
         let prefixes = match family {
-            Family::V4 => prefixes_of(&self.kernel.v4),
-            Family::V6 => prefixes_of(&self.kernel.v6),
+            Family::V4 => self.kernel.v4.usual_prefixes().collect::<Vec<_>>(),
+            Family::V6 => self.kernel.v6.usual_prefixes().collect(),
         };
         let default = default_of(family);
         let own = |prefix: &IpPrefix| family_of(*prefix) == family;
@@ -120,16 +120,6 @@ fn v6(route: &(IpPrefix, NextHopId)) -> Option<(Ipv6Prefix, NextHopId)> {
     }
 }
 
-/// The prefixes of the usual tables, each once.
-fn prefixes_of<B: Bits>(routes: &Routes<B>) -> Vec<IpPrefix> {
-    let is_first = |key: &Key<B>| {
-        let mut earlier = 0..key.table;
-        usize::from(key.table) < USUAL.len()
-            && !earlier.any(|table| routes.list(Key { table, ..*key }).next().is_some())
-    };
-    routes.keys().filter(is_first).map(Key::prefix).collect()
-}
-
 struct Differences<'a> {
     changes: &'a mut Changes,
     count: usize,
@@ -207,20 +197,24 @@ fn compare_routes<B: Bits>(
     pause: &mut Pause<impl FnMut()>,
 ) {
     let mut touched: Vec<Key<B>> = Vec::new();
+    let mut common = 0;
     for key in now.keys() {
         pause.step();
         let table = former.table(now.table_id(key.table));
         let other = table.map(|table| Key { table, ..key });
-        if !other.is_some_and(|other| same(former, other, now, key)) {
+        let is_same = other.is_some_and(|other| same(former, other, now, key));
+        common += usize::from(is_same || other.is_some_and(|other| former.has(other)));
+        if !is_same {
             touched.push(key);
         }
     }
-    for key_of in former.keys() {
+    let others = if common == former.keys().len() { None } else { Some(former.keys()) };
+    for key_of in others.into_iter().flatten() {
         pause.step();
         let id = former.table_id(key_of.table);
         let key = now.table(id).map(|table| Key { table, ..key_of });
         match key {
-            Some(key) if now.list(key).next().is_some() => (),
+            Some(key) if now.has(key) => (),
             Some(key) => touched.push(key),
             None => {
                 // Of a table that is no more.

@@ -56,7 +56,7 @@ pub enum RouteEnd {
     Unknown,
 }
 
-impl<S: TableWriter> Mirror<S> {
+impl Mirror<dyn TableWriter> {
     /// The route of a packet.
     pub fn sampled_route(&self, question: &RouteQuery) -> SampledRoute {
         let &RouteQuery { source, destination, ingress, egress } = question;

@@ -41,7 +41,7 @@ impl Statistics {
     }
 }
 
-impl<S: TableWriter> Mirror<S> {
+impl Mirror<dyn TableWriter> {
     /// How it is; `now_ns` is the clock of [`Mirror::apply`].
     pub fn status(&self, now_ns: u64) -> MirrorState {
         let [ids, slots, groups, starved] = self.targets.counts();

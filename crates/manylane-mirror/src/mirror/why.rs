@@ -32,7 +32,7 @@ pub struct Question {
     pub ingress: Option<String>,
 }
 
-impl<S: TableWriter> Mirror<S> {
+impl Mirror<dyn TableWriter> {
     /// What becomes of such a packet, and why.
     pub fn why(&self, question: &Question) -> MirrorWhy {
         let mut why = MirrorWhy {

@@ -90,7 +90,7 @@ fn remember(prefixes: &mut BTreeSet<IpPrefix>, prefix: IpPrefix) -> usize {
     }
 }
 
-impl<S: TableWriter> Mirror<S> {
+impl Mirror<dyn TableWriter> {
     /// Writes what has changed, at most `prefixes_max` prefixes of it, so that the caller can look at other
     /// things in between. `now_ns` is any monotonic clock.
     pub fn apply(&mut self, now_ns: u64, prefixes_max: usize) -> Applied {

@@ -20,7 +20,7 @@ impl Targets {
     /// to a dead exit while others are written.
     pub fn write_slots(
         &mut self,
-        writer: &mut impl TableWriter,
+        writer: &mut dyn TableWriter,
         view: View<'_>,
     ) -> Result<usize, Busy> {
         let stale = std::mem::take(&mut self.stale);
@@ -55,7 +55,7 @@ impl Targets {
     /// Writes the words that are to be.
     pub fn write_words(
         &mut self,
-        writer: &mut impl TableWriter,
+        writer: &mut dyn TableWriter,
         view: View<'_>,
     ) -> Result<usize, Busy> {
         let words = std::mem::take(&mut self.words);
@@ -74,7 +74,7 @@ impl Targets {
     /// before.
     pub(super) fn write(
         &mut self,
-        writer: &mut impl TableWriter,
+        writer: &mut dyn TableWriter,
         view: View<'_>,
         id: NextHopId,
     ) -> Result<(), Busy> {
@@ -122,7 +122,7 @@ impl Targets {
     /// Makes what a word needs. Nothing when a pool is empty.
     fn prepare(
         &mut self,
-        writer: &mut impl TableWriter,
+        writer: &mut dyn TableWriter,
         view: View<'_>,
         word: &Word,
         group: Option<GroupId>,
@@ -166,7 +166,7 @@ impl Targets {
     /// Slots for these, each held once more. Nothing when slots run out.
     fn take_slots(
         &mut self,
-        writer: &mut impl TableWriter,
+        writer: &mut dyn TableWriter,
         view: View<'_>,
         wanted: &[(Via, u16)],
     ) -> Taken<(Vec<Via>, Vec<Member>)> {
@@ -194,13 +194,13 @@ impl Targets {
     }
 
     /// Gives back what was taken in vain; no other id can use more than before.
-    fn undo(&mut self, writer: &mut impl TableWriter, held: &[Via]) {
+    fn undo(&mut self, writer: &mut dyn TableWriter, held: &[Via]) {
         let has_freed = self.has_freed;
         self.give_back(writer, held);
         self.has_freed = has_freed;
     }
 
-    pub(super) fn give_back(&mut self, writer: &mut impl TableWriter, held: &[Via]) {
+    pub(super) fn give_back(&mut self, writer: &mut dyn TableWriter, held: &[Via]) {
         for via in held {
             let slot = self.slots.get_mut(via).expect("a held slot");
             slot.count -= 1;
@@ -213,14 +213,14 @@ impl Targets {
         }
     }
 
-    pub(super) fn drop_group(&mut self, writer: &mut impl TableWriter, group: GroupId) {
+    pub(super) fn drop_group(&mut self, writer: &mut dyn TableWriter, group: GroupId) {
         writer.remove_group(group);
         self.groups -= 1;
         self.has_freed = true;
     }
 }
 
-fn set_unresolved(writer: &mut impl TableWriter, slot: u32) {
+fn set_unresolved(writer: &mut dyn TableWriter, slot: u32) {
     let refused = writer.set_slot(slot, None).is_err();
     debug_assert!(!refused, "it needs no record");
 }

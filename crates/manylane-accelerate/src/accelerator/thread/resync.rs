@@ -1,6 +1,6 @@
 //! Everything read anew, while steps continue: to make the tables so, or to tell how they differ.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::Event;
@@ -59,7 +59,17 @@ impl Thread {
 
     /// How kernel, model and tables differ.
     pub(in crate::accelerator) fn diff(&mut self) -> Result<Vec<String>, AccelerateError> {
-        // A change during the dump would look like a difference.
+        // A dump takes longer than what waits to be heard and written now, which would only look like a difference.
+        let deadline = Instant::now() + CATCH_UP;
+        while self.step()? || (self.todo.edits && !self.todo.room) {
+            if Instant::now() > deadline {
+                break;
+            }
+        }
+        if self.todo.resync && !self.todo.read {
+            self.read_all()?; // What was lost is known to be missing.
+        }
+        // So would a change during the dump.
         for _ in 0..DIFF_TRIES {
             let (dump, heard) = self.dump()?;
             if heard.is_empty() && !self.step()? {
@@ -77,6 +87,9 @@ impl Thread {
         mirror.diff(dump, &mut || stamp(guard, lease, ticks))
     }
 }
+
+/// How long a diff waits for the tables to be as the kernel said.
+const CATCH_UP: Duration = Duration::from_secs(1);
 
 /// A kernel whose routing changes during this number of dumps in a row is shown as it was at the last.
 const DIFF_TRIES: u32 = 5;
