@@ -54,7 +54,6 @@ packages="iperf3 curl iputils-ping iproute2 procps nftables iptables conntrack f
 step_fmt() {
     cargo fmt --all --check
     cargo fmt --manifest-path fuzz/Cargo.toml --check
-    cargo fmt --manifest-path bench/counted/Cargo.toml --check
 }
 
 # The English of pages and comments, by vale: first the rules against what they must find, then the repository.
@@ -63,12 +62,11 @@ step_prose() {
     tests/prose.sh
 }
 
-# clippy has nothing to say; also about what only a loom build compiles, or one that counts. (`counted` lints
-# bench/counted.)
+# clippy has nothing to say; also about what only a loom build compiles. (`counted` lints what only a build that counts
+# does.)
 step_clippy() {
     cargo clippy --workspace --all-targets -- -D warnings
     under_loom cargo clippy -p manylane-sync -p manylane-net --tests -- -D warnings
-    counting cargo clippy -p manylane-sync --all-targets -- -D warnings
 }
 
 # All targets once, optimised a little: what unit tests, scenarios and the benches' trial use.
@@ -104,12 +102,11 @@ step_loom() {
     under_loom cargo test -p manylane-net --release --lib -- --test-threads=1
 }
 
-# Atomics that count find writes to shared lines (I5) in tests that have such writes, and in none of the forwarder's.
-# clippy compiles bench/counted itself, and so lints it: `cargo clippy` would check all its dependencies again.
+# Atomics that count find writes to shared lines (I5) in tests that have such writes, and in none of the forwarder's. Of
+# the package alone, as the bench's `scale` runs it.
 step_counted() {
-    counting cargo test -p manylane-sync --release --lib
-    CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ RUSTC_WORKSPACE_WRAPPER=clippy-driver \
-        counting cargo test --manifest-path bench/counted/Cargo.toml --release --locked
+    counting cargo test -p manylane-sync --lib
+    counting cargo test -p manylane-counted --features counting
 }
 
 # The BPF sources compile, to the instructions in the repository; another clang may find others, and
@@ -268,9 +265,9 @@ under_loom() {
     RUSTFLAGS="${RUSTFLAGS:-} --cfg manylane_loom" CARGO_TARGET_DIR="$target/loom" "$@"
 }
 
-# Runs a command with atomics that count, in the target folder where the bench looks for them.
+# Runs a command of cargo's with atomics that count, and lints the crates that have code for it.
 counting() {
-    RUSTFLAGS="${RUSTFLAGS:-} --cfg manylane_counted" CARGO_TARGET_DIR="$target/counted" "$@"
+    CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ RUSTC_WORKSPACE_WRAPPER=$PWD/bench/counted/rustc "$@"
 }
 
 # Runs tests that need root, said to be $1 if they are skipped, one after another: threads of one process would disturb

@@ -12,7 +12,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 target=${target:-${CARGO_TARGET_DIR:-$PWD/target}}
 tools=$target/tools/dependencies
-workspaces=(Cargo.toml fuzz/Cargo.toml bench/counted/Cargo.toml)
+workspaces=(Cargo.toml fuzz/Cargo.toml)
 
 # Installed once for each version of the list.
 if ! cmp -s tests/dependencies.txt "$tools/dependencies.txt"; then

@@ -89,20 +89,20 @@ fn modelled(counted: &[Row]) -> Vec<(String, f64)> {
     counted.iter().filter_map(|row| Some((name(&row.figure)?, row.value))).collect()
 }
 
-/// Builds and runs `bench/counted`, in a target folder of its own: its flag would rebuild everything.
+/// Builds and runs `bench/counted`, by the compiler beside it. What others wrote is compiled for all that this workspace
+/// tests.
 pub fn counted(quick: bool, only: Option<&str>) -> Result<Vec<Row>> {
     let program = env::current_exe()?;
-    let target = program.ancestors().nth(2).unwrap_or(&program).join("counted");
-    let flags = env::var("RUSTFLAGS").unwrap_or_default() + " --cfg manylane_counted";
+    let target = program.ancestors().nth(2).unwrap_or(&program);
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/counted");
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
-        .args(["run", "--quiet", "--release", "--locked", "--manifest-path"])
-        .args([concat!(env!("CARGO_MANIFEST_DIR"), "/counted/Cargo.toml"), "--"])
+        .args(["run", "--quiet", "--locked", "--features", "counting", "--manifest-path"])
+        .args([&format!("{folder}/Cargo.toml"), "--"])
         .args(quick.then_some("--quick"))
         .args(only)
         .env("CARGO_TARGET_DIR", target)
-        .env("RUSTFLAGS", flags)
-        .env_remove("CARGO_ENCODED_RUSTFLAGS") // Cargo would prefer it to RUSTFLAGS.
+        .env("RUSTC_WORKSPACE_WRAPPER", format!("{folder}/rustc"))
         .stderr(Stdio::inherit());
     let ran = cargo.output();
     let ran = ran.map_err(|error| format!("{:?} does not start: {error}", cargo.get_program()))?;

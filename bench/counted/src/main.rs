@@ -1,16 +1,16 @@
 //! Counts which worker takes whose cache line: the child of the bench's question `scale`, and with `neighbour` of
 //! `compare neighbour`.
 //!
-//! Built with `--cfg manylane_counted`, it steps virtual workers through each protocol and through the
-//! forwarding path, and prints what `manylane_sync::primitive::counted` has counted (its door says what
-//! is modelled). `_transfers` are lines that moved, transfers and upgrades together; `_failed` are
-//! compare-exchanges that failed; each for an operation, with the number of workers behind it.
+//! Built by the compiler `rustc` of its folder, with `--cfg manylane_counted`, it steps virtual workers through each
+//! protocol and through the forwarding path, and prints what `manylane_sync::primitive::counted` has counted (its door says
+//! what is modelled). `_transfers` are lines that moved, transfers and upgrades together; `_failed` are compare-exchanges
+//! that failed; each for an operation, with the number of workers behind it.
 //!
 //! Exits with an error when workers write lines they share (I5 in ARCHITECTURE.md).
 
 #[cfg(not(manylane_counted))]
 compile_error!(
-    "this is built with RUSTFLAGS=\"--cfg manylane_counted\", as the bench's `scale` does"
+    "this is built with RUSTC_WORKSPACE_WRAPPER=bench/counted/rustc, as the bench's `scale` does"
 );
 
 #[path = "../../src/baseline/refcount.rs"]
