@@ -50,10 +50,9 @@ packages="iperf3 curl iputils-ping iproute2 procps nftables iptables conntrack f
 
 # --- The steps, one function each. -----------------------------------------------------------------
 
-# rustfmt has nothing to change, in all workspaces.
+# rustfmt has nothing to change.
 step_fmt() {
     cargo fmt --all --check
-    cargo fmt --manifest-path fuzz/Cargo.toml --check
 }
 
 # The English of pages and comments, by vale: first the rules against what they must find, then the repository.
@@ -91,7 +90,7 @@ step_test() {
 # The documentation builds, its links lead somewhere, and every published crate packs.
 step_doc() {
     RUSTDOCFLAGS="${RUSTDOCFLAGS:-} -D warnings" cargo doc --workspace --no-deps
-    cargo package --workspace --exclude manylane-bench --no-verify --allow-dirty --quiet
+    cargo package --workspace --exclude manylane-{bench,counted,fuzz} --no-verify --allow-dirty --quiet
 }
 
 # The protocols of manylane-sync (crates/manylane-sync/tests/loom.rs) and the flow table of manylane-net (src/transit/flows/
@@ -126,19 +125,9 @@ step_bpf() {
 
 # Each fuzz target builds, and survives FUZZ_SECONDS (10) from its corpus.
 step_fuzz_smoke() {
-    local host
-    host=$(rustc -vV | sed -n 's/^host: //p')
-    with_coverage cargo build --manifest-path fuzz/Cargo.toml --release --locked --target "$host"
+    RUSTC_WORKSPACE_WRAPPER=$PWD/fuzz/rustc cargo build --package manylane-fuzz --features libfuzzer
     printf '%s\n' fuzz/fuzz_targets/*.rs | xargs --max-procs=2 --replace basename {} .rs |
-        xargs --max-procs=2 --replace bash -c 'set -euo pipefail; fuzz_briefly "$@"' - {} "$target/fuzz/$host/release"
-}
-
-# Runs a command of cargo's with the counters of libFuzzer in what it builds: the flags are those of `cargo fuzz build
-# --sanitizer none`, which CI would have to compile first. For a `--target`, so that build scripts have none.
-with_coverage() {
-    RUSTFLAGS="${RUSTFLAGS:-} --cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1$(printf ' -Cllvm-args=%s' \
-        -sanitizer-coverage-{level=4,inline-8bit-counters,pc-table,trace-compares,stack-depth} \
-        -simplifycfg-branch-fold-threshold=0)" CARGO_TARGET_DIR="$target/fuzz" "$@"
+        xargs --max-procs=2 --replace bash -c 'set -euo pipefail; fuzz_briefly "$@"' - {} "$target/debug"
 }
 
 # Runs fuzz target $1, a program in folder $2, from its corpus, and prints its output when it ends.

@@ -2,7 +2,7 @@
 //! no bound is passed; and when the connection has ended, nothing of its socket is left.
 //!
 //! ```sh
-//! cargo fuzz run --sanitizer none capture -- -max_total_time=60
+//! cargo fuzz run --sanitizer none --features libfuzzer capture -- -max_total_time=60
 //! ```
 //!
 //! The input is messages, each ended by a byte 255, which no JSON has. The seeds are what `manylane-client` sends: a first

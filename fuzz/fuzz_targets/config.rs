@@ -2,7 +2,7 @@
 //! message; a text differs from itself in nothing; and a configuration that needs no restart differs in live keys only.
 //!
 //! ```sh
-//! cargo fuzz run --sanitizer none config -- -max_total_time=60
+//! cargo fuzz run --sanitizer none --features libfuzzer config -- -max_total_time=60
 //! ```
 //!
 //! The input is one text, or two that a zero byte parts: the daemon's and the request's. What begins with `{` is a body. Not

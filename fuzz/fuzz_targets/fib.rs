@@ -2,7 +2,7 @@
 //! routes that is searched from end to end, and at the end nothing is left.
 //!
 //! ```sh
-//! cargo fuzz run --sanitizer none fib -- -max_total_time=60
+//! cargo fuzz run --sanitizer none --features libfuzzer fib -- -max_total_time=60
 //! ```
 //!
 //! The input is a list of edits, seven bytes each: what to do, length, next hop, and four bytes of an

@@ -3,7 +3,7 @@
 //! does alone, and as libpcap's interpreter answers.
 //!
 //! ```sh
-//! cargo fuzz run --sanitizer none filter -- -max_total_time=60
+//! cargo fuzz run --sanitizer none --features libfuzzer filter -- -max_total_time=60
 //! ```
 //!
 //! The input is two numbers, what says the program, and a packet; in full at `Case::read`. The seeds'

@@ -3,7 +3,7 @@
 //! be transmitted.
 //!
 //! ```sh
-//! cargo fuzz run --sanitizer none forward -- -max_total_time=60
+//! cargo fuzz run --sanitizer none --features libfuzzer forward -- -max_total_time=60
 //! ```
 //!
 //! The input is an Ethernet frame, as in `corpus/forward`, which is `corpus/wire`: port 0 is in the

@@ -2,7 +2,7 @@
 //! said twice is said alike.
 //!
 //! ```sh
-//! cargo fuzz run --sanitizer none wire -- -max_total_time=60
+//! cargo fuzz run --sanitizer none --features libfuzzer wire -- -max_total_time=60
 //! ```
 //!
 //! The input is an Ethernet frame, as in `corpus/wire` (`make-corpus.sh` says where they are from).
