@@ -94,9 +94,14 @@ step_doc() {
 }
 
 # The protocols of manylane-sync (crates/manylane-sync/tests/loom.rs) and the flow table of manylane-net (src/transit/flows/
-# explored.rs) in every interleaving. One thread is the fastest: each execution maps and unmaps stacks, for which threads of
-# one process wait for each other.
+# explored.rs) in every interleaving. One thread is the fastest: threads of one process wait for each other wherever they
+# map memory.
 step_loom() {
+    local host
+    host=$(rustc -vV | sed -n 's/^host: //p')
+    mkdir -p "$target/loom"
+    gcc -O2 -Wall -shared -fPIC -o "$target/loom/stacks.so" tests/stacks.c
+    declare -x "CARGO_TARGET_$(tr a-z- A-Z_ <<<"$host")_RUNNER=env LD_PRELOAD=$target/loom/stacks.so"
     under_loom cargo test -p manylane-sync --release --test loom -- --test-threads=1
     under_loom cargo test -p manylane-net --release --lib -- --test-threads=1
 }
