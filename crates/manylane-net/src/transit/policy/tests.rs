@@ -1,5 +1,6 @@
 //! Ranges are the answers of the longest prefixes, and replaced ones stay for their readers.
 
+use std::cell::RefCell;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use manylane_sync::rcu::{Domain, Reader};
@@ -41,15 +42,18 @@ fn prefixes() -> impl Strategy<Value = Vec<(IpPrefix, u16)>> {
 #[test]
 fn ranges_are_what_the_longest_prefixes_say() {
     let id = |raw: u16| NextHopId::new(raw).expect("small and not 0");
+    let mut bed = Bed::new();
+    let table = bed.tables.take_table().expect("one");
+    let bed = RefCell::new(bed);
     proptest!(|(all in prefixes())| {
         let ranges = ranges(all.iter().map(|&(prefix, raw)| (prefix, id(raw))));
         prop_assert_eq!(ranges[0].0, 0);
         prop_assert!(ranges.windows(2).all(|two| two[0].0 < two[1].0 && two[0].1 != two[1].1));
-        let mut domain = Bed::new();
-        let table = domain.tables.take_table().expect("one");
+        let mut bed = bed.borrow_mut();
         let routes = all.iter().map(|&(prefix, raw)| (prefix, id(raw)));
-        domain.tables.set_table(table, routes).expect("there is room");
-        let policy = domain.tables.reader().policy;
+        bed.tables.set_table(table, routes).expect("there is room");
+        bed.grace();
+        let policy = bed.tables.reader().policy;
         // Both ends of each prefix, and what is beside them.
         for (prefix, _) in &all {
             let (first, mask) = network(*prefix);
