@@ -90,7 +90,7 @@ step_test() {
 # The documentation builds, its links lead somewhere, and every published crate packs.
 step_doc() {
     RUSTDOCFLAGS="${RUSTDOCFLAGS:-} -D warnings" cargo doc --workspace --no-deps
-    cargo package --workspace --exclude manylane-{bench,counted,fuzz} --no-verify --allow-dirty --quiet
+    cargo package --workspace --exclude=manylane-{bench,counted,fuzz} --no-verify --allow-dirty --quiet
 }
 
 # The protocols of manylane-sync (crates/manylane-sync/tests/loom.rs) and the flow table of manylane-net (src/transit/flows/
