@@ -33,11 +33,11 @@ seconds_max=4500
 # The steps of a run of all: these first, one after another ...
 first=(fmt build)
 # ... then these lanes at once. Cargo locks a target folder while it builds there, so those that compute begin with steps
-# that build in folders of their own, while the scenarios, which `build` built, start.
-router=(netns io stateful)
-accelerator=(accelerate docs deb bench-smoke)
+# that build elsewhere, while the scenarios, which `build` built, start.
+router=(netns stateful)
+accelerator=(accelerate io docs deb bench-smoke)
 protocols=(loom counted differential prose site dependencies)
-checks=(fuzz-smoke clippy doc bpf test)
+checks=(bpf fuzz-smoke clippy doc test)
 # The one step outside of a run of all needs a git repository on github.com.
 steps=("${first[@]}" "${router[@]}" "${accelerator[@]}" "${protocols[@]}" "${checks[@]}" advisories)
 # More scenarios than these that fail in one step are not run again.

@@ -1,6 +1,6 @@
 // Keeps the stacks that threads of loom have left, for those of the next execution. loom maps one for each thread of each
-// of its millions of executions, and unmaps it behind that, which takes three times as long as all the rest. Loaded by
-// LD_PRELOAD (ci.sh); overrides mmap(2), mprotect(2) and munmap(2) for mappings with MAP_STACK, and for no others.
+// of its millions of executions, and unmaps it behind that, which takes longer than all the rest. Loaded by LD_PRELOAD
+// (ci.sh); overrides mmap(2), mprotect(2) and munmap(2) for mappings with MAP_STACK, and for no others.
 
 #include <pthread.h>
 #include <stddef.h>

@@ -86,7 +86,9 @@ fn a_judgement_that_waits_for_the_lock_ends_the_lease_with_its_reason_and_filter
         let of = mirror.waits.iter().find(|wait| wait.activity == name);
         of.is_some_and(|wait| wait.lapses > 0 && wait.longest_ms >= lapsed.limit_ms)
     };
-    assert!(is_long("gate") || is_long("programs"), "{:#?}", mirror.waits);
+    // Whichever came to the lock first.
+    let waited = ["gate", "programs", "dump"].into_iter().any(is_long);
+    assert!(waited, "{:#?}", mirror.waits);
     let shown = bed.show("mirror");
     assert!(shown.contains("ms at most; the lease lapsed "), "{shown}");
 }

@@ -59,17 +59,12 @@ impl Thread {
 
     /// How kernel, model and tables differ.
     pub(in crate::accelerator) fn diff(&mut self) -> Result<Vec<String>, AccelerateError> {
-        // A dump takes longer than what waits to be heard and written now, which would only look like a difference.
-        let deadline = Instant::now() + CATCH_UP;
-        while self.step()? || (self.todo.edits && !self.todo.room) {
-            if Instant::now() > deadline {
-                break;
-            }
-        }
+        self.catch_up()?;
         if self.todo.resync && !self.todo.read {
             self.read_all()?; // What was lost is known to be missing.
+            self.catch_up()?;
         }
-        // So would a change during the dump.
+        // A change during the dump would look like a difference.
         for _ in 0..DIFF_TRIES {
             let (dump, heard) = self.dump()?;
             if heard.is_empty() && !self.step()? {
@@ -80,6 +75,13 @@ impl Thread {
         Ok(self.compare(&dump))
     }
 
+    /// Hears and writes what waits, which would look like a difference, and takes less time than a dump.
+    fn catch_up(&mut self) -> Result<(), AccelerateError> {
+        let deadline = Instant::now() + CATCH_UP;
+        while (self.step()? || (self.todo.edits && !self.todo.room)) && Instant::now() < deadline {}
+        Ok(())
+    }
+
     fn compare(&mut self, dump: &Dump) -> Vec<String> {
         // Events are not read meanwhile.
         self.lease.tables_are_stale();
@@ -88,7 +90,7 @@ impl Thread {
     }
 }
 
-/// How long a diff waits for the tables to be as the kernel said.
+/// How long a diff waits, at most twice, for the tables to be as the kernel said.
 const CATCH_UP: Duration = Duration::from_secs(1);
 
 /// A kernel whose routing changes during this number of dumps in a row is shown as it was at the last.
