@@ -28,15 +28,16 @@
 #define LEAF (1u << 31)
 #define INDEX (1u << 30)
 #define HOST (1u << 29)
-#define NUMBER_BITS ((1u << 27) - 1)
-#define LEAF_WORDS 8
-#define LEAF_KEYS 5
+#define NEAR (1u << 28)
+#define NUMBER_BITS ((1u << 24) - 1)
+#define NEAR_WORDS 4
+#define NEAR_KEYS 7
+#define FAR_WORDS 8
+#define FAR_KEYS 5
 #define INDEX_WORDS 16
 /* A stride takes four bits at least: of the 64 that a half has, or of what a bucket leaves of it. */
 #define STEPS_UPPER 12
 #define STEPS_LOWER 16
-
-#define GLOBAL_BUCKETS (1 << 21)
 
 /* Out of line: few /24s have a list. */
 static __noinline __u32 in_list4(__u32 address, __u32 number)
@@ -77,7 +78,7 @@ static __always_inline __u32 in_chunk4(__u32 line, __u32 address)
 	BOUNDED(at);
 	if (at > CHUNKS4_WORDS - REACH)
 		return 0;
-	/* As in `in_leaf6`. */
+	/* As in `in_near6`. */
 	asm volatile("" : "+r"(at));
 	place = LOAD(chunks4[at + BIT_WORDS]) >> 16 * part & 0xffff;
 	place += __builtin_popcountll(LOAD(chunks4[at + part]) << (63 - (address >> 8 & 63)));
@@ -98,26 +99,48 @@ static __always_inline __u32 lookup4(__u32 address)
 	return word & (NEXT_HOPS - 1);
 }
 
-/* The word of the leaf that `word` leads to, for one half of an address. */
-static __always_inline __u32 in_leaf6(__u32 word, __u64 key)
+/* The word of the near leaf that `word` leads to, by the bits of an address that led to no entry. */
+static __always_inline __u32 in_near6(__u32 word, __u64 left)
 {
-	__u64 at = (__u64)(word & NUMBER_BITS) * LEAF_WORDS;
+	const __u16 *quarters = (const __u16 *)leaves6;
+	__u64 at = (__u64)(word & NUMBER_BITS) * NEAR_WORDS;
+	__u64 below = 0;
+	int number;
+
+	BOUNDED(at);
+	if (at > NUMBER(leaves6_words) - NEAR_WORDS)
+		return 0;
+	/* That its two lower bits are 0 must not be known from here on: the compiler would use "or" for the addition, after
+	 * which the verifier takes the bound for the next power of two. */
+	asm volatile("" : "+r"(at));
+	left >>= 48;
+	/* Keys ascend, and missing ones are the largest. */
+#pragma unroll
+	for (number = 0; number < NEAR_KEYS; number++)
+		below += ((__u64)LOAD(quarters[at * 4 + number]) - left) >> 63;
+	below &= 7;
+	BOUNDED(below);
+	return LOAD(quarters[at * 4 + 8 + below]);
+}
+
+/* The word of the far leaf that `word` leads to, for one half of an address. */
+static __always_inline __u32 in_far6(__u32 word, __u64 key)
+{
+	__u64 at = (__u64)(word & NUMBER_BITS) * NEAR_WORDS;
 	__u32 number;
 
 	BOUNDED(at);
-	/* The loader makes no table shorter than a leaf. */
-	if (at > NUMBER(leaves6_words) - LEAF_WORDS)
+	/* The loader makes no table shorter than a far leaf. */
+	if (at > NUMBER(leaves6_words) - FAR_WORDS)
 		return 0;
-	/* That its three lower bits are 0 must not be known from here on: the compiler would use "or" for the
-	 * addition, after which the verifier takes the bound for the next power of two. */
+	/* As in `in_near6`. */
 	asm volatile("" : "+r"(at));
-	/* Keys ascend, and missing ones are the largest. */
 #pragma unroll
-	for (number = 0; number < LEAF_KEYS; number++)
+	for (number = 0; number < FAR_KEYS; number++)
 		if (LOAD(leaves6[at + number]) >= key)
 			break;
 	/* Two values in a word, the low half first. */
-	return LOAD(((const __u32 *)leaves6)[(at + LEAF_KEYS) * 2 + number]);
+	return LOAD(((const __u32 *)leaves6)[(at + FAR_KEYS) * 2 + number]);
 }
 
 /* Through one half of an address: `left` begins with those of its bits that are not used yet. The word that
@@ -129,8 +152,8 @@ static __always_inline __u32 walk6(__u32 word, __u64 key, __u64 left, int steps)
 	word &= ~HOST;
 #pragma unroll 1
 	for (step = 0; step < steps && (word & (INDEX | HOST)) == INDEX; step++) {
-		__u32 stride = (word >> 27 & 3) * 4;
-		__u64 at = (__u64)(word & NUMBER_BITS) * INDEX_WORDS + (left >> 1 >> (63 - stride));
+		__u32 stride = word >> 24 & 15;
+		__u64 at = (__u64)(word & NUMBER_BITS) * INDEX_WORDS + (left >> (-stride & 63));
 
 		BOUNDED(at);
 		if (at >= NUMBER(index6_words))
@@ -138,7 +161,9 @@ static __always_inline __u32 walk6(__u32 word, __u64 key, __u64 left, int steps)
 		word = LOAD(index6[at]);
 		left <<= stride;
 	}
-	return (word & (LEAF | HOST)) == LEAF ? in_leaf6(word, key) : word;
+	if ((word & (LEAF | HOST)) != LEAF)
+		return word;
+	return word & NEAR ? in_near6(word, left) : in_far6(word, key);
 }
 
 /* Out of line: few networks have routes longer than /64. */
@@ -147,27 +172,16 @@ static __noinline __u32 in_host6(__u32 word, __u64 lower)
 	return walk6(word, lower, lower, STEPS_LOWER);
 }
 
-/* Out of line: where a bucket has longer routes. */
-static __noinline __u32 in_tree6(__u32 word, __u64 upper, __u64 lower)
-{
-	word = walk6(word, upper, upper << (upper >> 61 == 1 ? 24 : 16), STEPS_UPPER);
-	return word & HOST ? in_host6(word, lower) : word;
-}
-
 /* The next hop of an IPv6 address, by its halves in the host's byte order. */
 static __always_inline __u32 lookup6(__u64 upper, __u64 lower)
 {
-	__u32 bucket, word;
+	__u32 word;
 
 	/* The compiler would swap 16 bits for the 64 and the shift, and the verifier of Linux 6.12 takes what is swapped for any
 	 * number. */
 	BOUNDED(upper);
-	if (upper >> 61 == 1)
-		bucket = upper >> 40 & (GLOBAL_BUCKETS - 1);
-	else
-		bucket = GLOBAL_BUCKETS + (upper >> 48);
-	word = LOAD(direct6[bucket]);
-	return word & (LEAF | INDEX | HOST) ? in_tree6(word, upper, lower) : word;
+	word = walk6(LOAD(direct6[upper >> 48]), upper, upper << 16, STEPS_UPPER);
+	return word & HOST ? in_host6(word, lower) : word;
 }
 
 #endif

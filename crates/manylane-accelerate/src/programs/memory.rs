@@ -96,7 +96,7 @@ pub(super) fn create(sizes: &Sizes, cpus: usize) -> Result<Created, BpfError> {
         blocks4: maps.add("blocks4", 1 << 16)?,
         groups4: maps.add("groups4", sizes.groups4.max(LEAF))?,
         ranges4: maps.add("ranges4", sizes.ranges4.max(LEAF))?,
-        direct6: maps.add("direct6", (1 << 21) + (1 << 16))?,
+        direct6: maps.add("direct6", 1 << 16)?,
         index6: maps.add("index6", sizes.index6.max(LEAF))?,
         leaves6: maps.add("leaves6", sizes.leaves6.max(LEAF))?,
         own4: maps.add("own4", 1024)?,

@@ -42,7 +42,7 @@
 #define DIRECT4_WORDS (1 << 16)
 #define CHUNKS4_WORDS ((32 << 16) + 128)
 #define BLOCKS4_WORDS (1 << 16)
-#define DIRECT6_WORDS ((1 << 21) + (1 << 16))
+#define DIRECT6_WORDS (1 << 16)
 #define OWN_WORDS 1024
 #define NEXT_HOPS (1 << 15)
 #define SLOTS (1 << 15)

@@ -174,8 +174,7 @@ impl Rig {
 /// Where `direct6` has the bucket of an address.
 pub fn bucket(address: &str) -> usize {
     let address: std::net::Ipv6Addr = super::packet::address(address);
-    let upper = (address.to_bits() >> 64) as usize;
-    if upper >> 61 == 1 { upper >> 40 & 0x1f_ffff } else { (1 << 21) + (upper >> 48) }
+    (address.to_bits() >> 112) as usize
 }
 
 /// The object that `MANYLANE_BPF_OBJECT` names: `ci.sh bpf` has another compiler's tried this way.

@@ -149,6 +149,7 @@ fn longer_ipv6_routes_are_found_in_trees() {
     const LEAF: u32 = 1 << 31;
     const INDEX: u32 = 1 << 30;
     const HOST: u32 = 1 << 29;
+    const NEAR: u32 = 1 << 28;
     let Some(mut rig) = Rig::new() else { return };
     rig.hop(2, 3, 0);
     let to = |rig: &Rig, text: &str| rig.verdict(&v6(text).frame());
@@ -166,7 +167,7 @@ fn longer_ipv6_routes_are_found_in_trees() {
         }
     };
     leaf(&mut rig, 3, &[key("2a01:150::"), key("2a01:151::")], &[0, 1, 2]);
-    rig.tables.direct6.store(top, LEAF | 3);
+    rig.tables.direct6.store(top, LEAF | 6);
     for (text, verdict) in [
         ("2a01:100::1", NO_ROUTE),
         ("2a01:14f:ffff:ffff::1", NO_ROUTE),
@@ -180,16 +181,44 @@ fn longer_ipv6_routes_are_found_in_trees() {
     // All six intervals.
     let keys = [0x110u64, 0x120, 0x130, 0x140, 0x150].map(|at| (0x2a01u64 << 48 | at << 32) - 1);
     leaf(&mut rig, 4, &keys, &[1, 2, 1, 2, 1, 2]);
-    rig.tables.direct6.store(top, LEAF | 4);
+    rig.tables.direct6.store(top, LEAF | 8);
     for number in 0..6 {
         let verdict = [FORWARDED, LOCAL][number % 2];
         assert_eq!(to(&rig, &format!("2a01:1{number}5::1")), verdict, "{number}");
     }
-    // Entries by 8 bits, then by 4, then a leaf of lower halves.
-    rig.tables.direct6.store(top, INDEX | 2 << 27 | 8);
-    rig.tables.index6.store(8 * 16 + 0x42, INDEX | 1 << 27 | 100);
-    rig.tables.index6.store(8 * 16 + 0x43, 1);
-    rig.tables.index6.store(100 * 16 + 0x7, HOST | LEAF | 5);
+    // A near leaf, in the second half of a line: all eight intervals, by the bits behind an entry of four.
+    let near = [
+        0x17ff_u64 | 0x2fff << 16 | 0x3fff << 32 | 0x5fff << 48,
+        0x6fff | 0xe123 << 16 | 0xe124 << 32 | 0xffff << 48,
+    ];
+    let values = 1 | 2 << 16 | 1 << 32 | 2 << 48;
+    for (place, word) in near.into_iter().chain([values, values]).enumerate() {
+        rig.tables.leaves6.store(9 * 4 + place, word);
+    }
+    rig.tables.direct6.store(top, INDEX | 4 << 24 | 3);
+    rig.tables.index6.store(3 * 16 + 0xa, LEAF | NEAR | 9);
+    for (text, verdict) in [
+        ("2a01:a000::1", FORWARDED),
+        ("2a01:a17f:ffff::1", FORWARDED),
+        ("2a01:a180::1", LOCAL),
+        ("2a01:a2ff:ffff::1", LOCAL),
+        ("2a01:a300::1", FORWARDED),
+        ("2a01:a400::1", LOCAL),
+        ("2a01:a600::1", FORWARDED),
+        ("2a01:a700::1", LOCAL),
+        ("2a01:ae12:3fff::1", LOCAL),
+        ("2a01:ae12:4000::1", FORWARDED),
+        ("2a01:ae12:5000::1", LOCAL),
+        ("2a01:afff:ffff::1", LOCAL),
+        ("2a01:b000::1", NO_ROUTE),
+    ] {
+        assert_eq!(to(&rig, text), verdict, "{text}");
+    }
+    // Entries by 12 bits, then by 8, then a leaf of lower halves.
+    rig.tables.direct6.store(top, INDEX | 12 << 24 | 8);
+    rig.tables.index6.store(8 * 16 + 0x014, INDEX | 8 << 24 | 300);
+    rig.tables.index6.store(300 * 16 + 0x30, 1);
+    rig.tables.index6.store(300 * 16 + 0x27, HOST | LEAF | 10);
     leaf(&mut rig, 5, &[0x11, 0x22], &[0, 1, 2]);
     for (text, verdict) in [
         ("2a01:143::1", FORWARDED),
@@ -203,22 +232,22 @@ fn longer_ipv6_routes_are_found_in_trees() {
         assert_eq!(to(&rig, text), verdict, "{text}");
     }
     // Lower halves by entries of all 64 bits, and elsewhere by 48.
-    rig.tables.index6.store(100 * 16 + 0x7, HOST | INDEX | 1 << 27 | 200);
+    rig.tables.index6.store(300 * 16 + 0x27, HOST | INDEX | 4 << 24 | 320);
     for step in 0..16 {
-        let way = if step == 15 { 1 } else { INDEX | 1 << 27 | (201 + step) };
-        rig.tables.index6.store((200 + step as usize) * 16 + 0xa, way);
+        let way = if step == 15 { 1 } else { INDEX | 4 << 24 | (321 + step) };
+        rig.tables.index6.store((320 + step as usize) * 16 + 0xa, way);
     }
     assert_eq!(to(&rig, "2a01:142:7000::aaaa:aaaa:aaaa:aaaa"), FORWARDED);
     assert_eq!(to(&rig, "2a01:142:7000::aaaa:aaaa:aaaa:aaab"), NO_ROUTE);
-    rig.tables.direct6.store(bucket("fd00::"), INDEX | 1 << 27 | 300);
+    rig.tables.direct6.store(bucket("fd00::"), INDEX | 4 << 24 | 340);
     for step in 0..12 {
-        let way = if step == 11 { 1 } else { INDEX | 1 << 27 | (301 + step) };
-        rig.tables.index6.store((300 + step as usize) * 16 + 0xb, way);
+        let way = if step == 11 { 1 } else { INDEX | 4 << 24 | (341 + step) };
+        rig.tables.index6.store((340 + step as usize) * 16 + 0xb, way);
     }
     assert_eq!(to(&rig, "fd00:bbbb:bbbb:bbbb::1"), FORWARDED);
     assert_eq!(to(&rig, "fd00:bbbb:bbbb:bbba::1"), NO_ROUTE);
     // Out of every bound.
-    for way in [LEAF | 0x7ff_ffff, INDEX | 3 << 27 | 0x7ff_ffff, HOST | LEAF | 0x7ff_ffff] {
+    for way in [LEAF, LEAF | NEAR, INDEX | 12 << 24, HOST | LEAF].map(|way| way | 0xff_ffff) {
         rig.tables.direct6.store(top, way);
         assert_eq!(to(&rig, "2a01:142::1"), NO_ROUTE);
     }

@@ -3,8 +3,9 @@
 use manylane_sync::words::Words;
 use manylane_sync::words::wide::{Batch, LANES, Wide};
 
+use super::leaf;
 use super::tree::{self, HOST};
-use super::{Ipv6Fib, bucket, bucket_len, is_global, upper};
+use super::{BUCKET_LEN, Ipv6Fib, bucket, upper};
 
 /// Addresses that go side by side.
 pub(super) const STAGE: usize = 4 * LANES;
@@ -29,12 +30,18 @@ impl Batch for Stage<'_> {
         let Stage { fib, addrs, ids } = self;
         addrs.iter().for_each(|&addr| fib.prefetch(addr));
         let mut steps = [Step { at: 0, place: 0, left: 0 }; STAGE];
-        let mut ways = [0; STAGE];
+        let (mut ways, mut lefts) = ([0; STAGE], [0; STAGE]);
         let mut len = 0;
         for (place, &addr) in addrs.iter().enumerate() {
             let upper = upper(addr);
-            let (way, left) = (fib.direct.load(bucket(upper)), upper << bucket_len(upper));
-            ways[place % STAGE] = way;
+            let (mut way, mut left) = (fib.direct.load(bucket(upper)), upper << BUCKET_LEN);
+            // Nearly all: few buckets lead on, so their first entries are at hand.
+            if tree::is_index(way) == 1 {
+                let at = tree::entry_at(way, left);
+                left <<= tree::stride(way);
+                way = fib.index.load(at);
+            }
+            (ways[place % STAGE], lefts[place % STAGE]) = (way, left);
             let at = tree::entry_at(way, left);
             fib.index.prefetch(at);
             steps[len % STAGE] =
@@ -46,7 +53,7 @@ impl Batch for Stage<'_> {
             for number in 0..std::mem::take(&mut len) {
                 let Step { at, place, left } = steps[number % STAGE];
                 let way = fib.index.load(at as usize);
-                ways[place as usize % STAGE] = way;
+                (ways[place as usize % STAGE], lefts[place as usize % STAGE]) = (way, left);
                 let at = tree::entry_at(way, left);
                 fib.index.prefetch(at);
                 steps[len % STAGE] = Step { at: at as u32, place, left: left << tree::stride(way) };
@@ -58,14 +65,14 @@ impl Batch for Stage<'_> {
         for (place, id) in ids.iter_mut().enumerate() {
             let way = ways[place % STAGE];
             *id = way as u16;
-            fib.leaves.prefetch(tree::leaf_at(way));
+            fib.leaves.prefetch(leaf::leaf_at(way));
             leaves[len % STAGE] = place as u8;
             len += tree::is_leaf(way);
             others |= u64::from(way & HOST != 0) << place;
         }
         for &place in &leaves[..len.min(STAGE)] {
             let place = usize::from(place) % STAGE;
-            let way = tree::in_leaf(&fib.leaves, tree::leaf_at(ways[place]), upper(addrs[place]));
+            let way = leaf::in_leaf(&fib.leaves, ways[place], upper(addrs[place]), lefts[place]);
             ids[place] = way as u16;
             others |= u64::from(way & HOST != 0) << place;
         }
@@ -98,7 +105,7 @@ impl Stage<'_> {
         let mut left = [0; N];
         for lane in 0..N {
             at[lane] = bucket(uppers[lane]) as u32;
-            left[lane] = (uppers[lane] >> if is_global(uppers[lane]) { 8 } else { 16 }) as u32;
+            left[lane] = (uppers[lane] >> (32 - BUCKET_LEN)) as u32;
         }
         let mut ways = gather(wide, &fib.direct, &at);
         let mut used = [0; N];
@@ -133,7 +140,7 @@ impl Stage<'_> {
         }
         while entries != 0 {
             let lane = entries.trailing_zeros() as usize;
-            let left = uppers[lane] << bucket_len(uppers[lane]) << used[lane];
+            let left = uppers[lane] << BUCKET_LEN << used[lane];
             let way = tree::walk(&fib.index, &fib.leaves, ways[lane], uppers[lane], left);
             ids[lane] = way as u16;
             others |= u64::from(way & HOST != 0) << lane;
@@ -141,7 +148,8 @@ impl Stage<'_> {
         }
         while leaves != 0 {
             let lane = leaves.trailing_zeros() as usize;
-            let way = tree::in_leaf_wide(wide, &fib.leaves, ways[lane], uppers[lane]);
+            let left = uppers[lane] << BUCKET_LEN << used[lane];
+            let way = leaf::in_leaf_wide(wide, &fib.leaves, ways[lane], uppers[lane], left);
             ids[lane] = way as u16;
             others |= u64::from(way & HOST != 0) << lane;
             leaves &= leaves - 1;
@@ -150,9 +158,9 @@ impl Stage<'_> {
     }
 }
 
-/// Steps through entries that are taken side by side. In the Internet's table one in twenty addresses
+/// Steps through entries that are taken side by side. In the Internet's table one in twelve addresses
 /// takes more.
-const ROUNDS: u32 = 3;
+const ROUNDS: u32 = 4;
 
 /// One by one, those of a stage that `others` has a bit for.
 #[inline(always)]

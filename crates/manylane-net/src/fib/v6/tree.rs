@@ -1,26 +1,25 @@
-//! What a bucket with longer routes has instead of a next hop: entries by address bits, and leaves.
+//! What a bucket with longer routes has instead of a next hop: entries by address bits, and [`leaf`](super::leaf)s.
 //!
 //! | word                       | bits                                                             |
 //! |----------------------------|------------------------------------------------------------------|
-//! | [`LEAF`] and a number      | the leaf's line in `leaves`                                      |
-//! | [`INDEX`], stride / 4 (bits 27, 28), a number | where in `index`, in lines of 16 words, an entry for each of the next 4, 8 or 12 bits begins |
+//! | [`LEAF`] and a number      | the leaf's place in `leaves`, in half lines                      |
+//! | [`LEAF`] with [`NEAR`]     | a near leaf, else a far one                                      |
+//! | [`INDEX`], the stride (bits 24 to 27), a number | where in `index`, in lines of 16 words, an entry for each of the next 4, 8 or 12 bits begins |
 //! | [`HOST`] with one of these | continue with the lower 64 bits of the address                   |
 //! | none of these              | a next-hop id                                                    |
 //!
-//! A leaf is a cache line of eight words over up to six intervals: five keys, then six words, two in
-//! each, the low half first. A key is the *last* of the addresses before a boundary: the number of keys
-//! below the address is the number of its word. A missing key is `u64::MAX`, which is below no address.
-//!
 //! Strides are multiples of four, so that no entry crosses the middle of an address and none of the small ones two
-//! cache lines. A block with few routes has no entry at all, and one leaf tells them apart whatever bits they differ
-//! in. `plan` chooses the strides of a bucket.
+//! cache lines. A block with few routes has no entry at all, and one leaf tells them apart. `plan` chooses leaf or strides.
 
-use manylane_sync::words::wide::Wide;
 use manylane_sync::words::{Words, WordsMut};
 
+use super::leaf::{
+    self, FAR_WORDS, Field, HalfLines, Leaf, NEAR_VALUES, NEAR_WORDS, in_leaf, leaf_at,
+};
 use super::plan;
 use crate::fib::arena::Arena;
 use crate::fib::interval::{Interval, Owner, Span};
+use crate::fib::rib::Bits;
 
 /// In a word: it leads to a leaf.
 pub const LEAF: u32 = 1 << 31;
@@ -28,32 +27,28 @@ pub const LEAF: u32 = 1 << 31;
 pub const INDEX: u32 = 1 << 30;
 /// In a word: what it leads to is about the lower half.
 pub const HOST: u32 = 1 << 29;
+/// In a word that leads to a leaf: a near one.
+pub const NEAR: u32 = 1 << 28;
 /// Any of the first two.
 pub const NODE: u32 = LEAF | INDEX;
 
-/// Words of a leaf.
-pub const LEAF_WORDS: usize = 8;
 /// Entries of the shortest stride: a cache line.
 pub const INDEX_WORDS: usize = 16;
-/// Intervals of a leaf.
-pub(super) const VALUES: usize = 6;
-/// The first word of a leaf that holds values.
-const VALUES_AT: usize = VALUES - 1;
-
-const STRIDE_SHIFT: u32 = 27;
-const NUMBER: u32 = (1 << STRIDE_SHIFT) - 1;
+const NUMBER_BITS: u32 = 24;
+/// The number's bits.
+pub(super) const NUMBER: u32 = (1 << NUMBER_BITS) - 1;
 
 /// How many address bits the entries that `way` leads to take; 0 when it leads to none.
 #[inline(always)]
 pub fn stride(way: u32) -> u32 {
-    (way >> STRIDE_SHIFT & 3) * 4
+    way >> NUMBER_BITS & 15
 }
 
 /// The word of `index` that `way`, which leads to entries, leads to for the first bits of `key`.
 #[inline(always)]
 pub fn entry_at(way: u32, key: u64) -> usize {
-    // In two steps: a stride of 0 would be one of 64.
-    index_at(way) + (key >> 1 >> (63 - stride(way))) as usize
+    // In two steps, the second of 63 - stride: a stride of 0 would be one of 64.
+    index_at(way) + (key >> 1 >> (63 ^ stride(way))) as usize
 }
 
 /// 1 when `way` leads to entries of this half, else 0.
@@ -68,33 +63,10 @@ pub(super) fn is_leaf(way: u32) -> usize {
     (way >> 31 & !(way >> 29) & 1) as usize
 }
 
-/// The first word of a leaf.
-#[inline(always)]
-pub fn leaf_at(way: u32) -> usize {
-    (way & NUMBER) as usize * LEAF_WORDS
-}
-
 /// The first of the entries.
 #[inline(always)]
 pub(super) fn index_at(way: u32) -> usize {
     (way & NUMBER) as usize * INDEX_WORDS
-}
-
-/// The word of the leaf at `at` for `key`, one half of an address.
-#[inline(always)]
-pub fn in_leaf(leaves: &Words<u64>, at: usize, key: u64) -> u32 {
-    // Once for the line: the compiler drops the check of each of its words.
-    assert!(at + LEAF_WORDS <= leaves.len(), "a leaf out of bounds");
-    let number: usize = (0..VALUES_AT).map(|word| usize::from(leaves.load(at + word) < key)).sum();
-    (leaves.load(at + VALUES_AT + number / 2) >> (32 * (number % 2))) as u32
-}
-
-/// The id in the leaf that `way` leads to, in three instructions.
-#[inline(always)]
-pub(super) fn in_leaf_wide(wide: Wide, leaves: &Words<u64>, way: u32, key: u64) -> u32 {
-    let at = leaf_at(way);
-    let number = (wide.below(leaves, at, key) & ((1 << VALUES_AT) - 1)).count_ones() as usize;
-    (leaves.load(at + VALUES_AT + number / 2) >> (32 * (number % 2))) as u32
 }
 
 /// All the way through one half of an address: `left` begins with the bits not yet used of `key`.
@@ -105,10 +77,11 @@ pub fn walk(index: &Words<u32>, leaves: &Words<u64>, way: u32, key: u64, mut lef
     // Bounded: each stride takes at least four of at most 64 bits.
     while way & (INDEX | HOST) == INDEX {
         let stride = stride(way);
-        way = index.load(entry_at(way, left));
+        // As `entry_at`, of a stride that is not 0: a shift by 64 - stride.
+        way = index.load(index_at(way) + (left >> (stride.wrapping_neg() & 63)) as usize);
         left <<= stride;
     }
-    if way & (LEAF | HOST) == LEAF { in_leaf(leaves, leaf_at(way), key) } else { way }
+    if way & (LEAF | HOST) == LEAF { in_leaf(leaves, way, key, left) } else { way }
 }
 
 /// The writer's side of all entries and leaves.
@@ -116,13 +89,11 @@ pub(super) struct Trees {
     index: WordsMut<u32>,
     leaves: WordsMut<u64>,
     index_free: Arena,
-    leaves_free: Vec<u32>,
-    /// Leaves below this have been given out once.
-    leaves_fresh: u32,
+    leaves_free: HalfLines,
     /// By word of `index`: the owner's depth (`Owner`), 0 for what is no next hop.
     index_depths: Vec<u8>,
     /// The owners by leaf and interval.
-    leaf_depths: Vec<[u8; VALUES]>,
+    leaf_depths: Vec<[u8; NEAR_VALUES]>,
     /// By the first line of entries.
     shapes: Vec<Shape>,
 }
@@ -147,19 +118,18 @@ pub(super) struct NoRoom {
 /// Where a value lies.
 enum Place {
     Entry(usize),
-    Leaf { line: usize, number: usize },
+    Leaf { way: u32, number: usize },
 }
 
 impl Trees {
     pub fn new(index: WordsMut<u32>, leaves: WordsMut<u64>) -> Trees {
-        let (lines, leaf_lines) = (index.len() / INDEX_WORDS, leaves.len() / LEAF_WORDS);
-        assert!(lines.max(leaf_lines) <= 1 << STRIDE_SHIFT, "a number has {STRIDE_SHIFT} bits");
+        let (lines, half_lines) = (index.len() / INDEX_WORDS, leaves.len() / FAR_WORDS * 2);
+        assert!(lines.max(half_lines) <= 1 << NUMBER_BITS, "a number has {NUMBER_BITS} bits");
         Trees {
             index_free: Arena::new(lines),
-            leaves_free: Vec::new(),
-            leaves_fresh: 0,
+            leaves_free: HalfLines::new(half_lines as u32),
             index_depths: vec![0; index.len()],
-            leaf_depths: vec![[0; VALUES]; leaf_lines],
+            leaf_depths: vec![[0; NEAR_VALUES]; half_lines],
             shapes: vec![Shape::default(); lines],
             index,
             leaves,
@@ -173,8 +143,8 @@ impl Trees {
 
     /// Words in use or waiting, of `index` and of `leaves`.
     pub fn words_used(&self) -> (usize, usize) {
-        let leaves = self.leaves_fresh as usize - self.leaves_free.len();
-        (self.index_free.used() as usize * INDEX_WORDS, leaves * LEAF_WORDS)
+        let half_lines = self.leaves_free.used() as usize;
+        (self.index_free.used() as usize * INDEX_WORDS, half_lines * NEAR_WORDS)
     }
 
     /// Writes the structure for `cut`, the intervals of a block of prefix length `pos`, which no reader can find yet.
@@ -198,10 +168,10 @@ impl Trees {
         if cut.len() == 1 {
             return Ok(cut[0].owner);
         }
-        if cut.len() <= VALUES {
-            let way = self.take_leaf()?;
+        if let Some(leaf) = Leaf::of(cut, pos) {
+            let way = self.take_leaf(leaf)?;
             taken.push(way);
-            self.write_leaf((way & NUMBER) as usize, cut);
+            self.write_leaf(way, cut, pos);
             return Ok(Owner { value: way, depth: 0 });
         }
         let stride = plan::stride(cut, pos);
@@ -263,7 +233,7 @@ impl Trees {
             return self.paint(way & !HOST, (0, 0), (0, u64::MAX), depth_max, owner);
         }
         if way & LEAF != 0 {
-            return self.paint_leaf(way, begin, (first, last), depth_max, owner);
+            return self.paint_leaf(way, (begin, pos), (first, last), depth_max, owner);
         }
         let below = 64 - pos - stride(way);
         let end = (1u64 << stride(way)) - 1;
@@ -284,47 +254,57 @@ impl Trees {
     fn paint_leaf(
         &mut self,
         way: u32,
-        begin: u64,
+        block: (u64, u32),
         (first, last): (u64, u64),
         depth_max: u8,
         owner: Owner,
     ) {
-        let line = (way & NUMBER) as usize;
-        let mut start = begin;
-        for number in 0..VALUES {
+        let mut start = block.0;
+        for number in 0..NEAR_VALUES {
             if (first..=last).contains(&start) {
-                let word = self.leaf_value(line, number);
+                let word = self.leaf_value(way, number);
                 if word & NODE != 0 {
                     self.paint(word, (0, 0), (0, u64::MAX), depth_max, owner);
-                } else if self.leaf_depths[line][number] <= depth_max {
-                    self.publish(&Place::Leaf { line, number }, owner);
+                } else if self.leaf_depths[(way & NUMBER) as usize][number] <= depth_max {
+                    self.publish(&Place::Leaf { way, number }, owner);
                 }
             }
-            // The next one's first address, if a next one exists.
-            let key = self.leaves.load(line * LEAF_WORDS + number.min(VALUES_AT - 1));
-            if number == VALUES_AT || key == u64::MAX {
-                return;
+            match self.leaf_key(way, number, block) {
+                Some(key) => start = key + 1,
+                None => return,
             }
-            start = key + 1;
         }
+    }
+
+    /// The last address of an interval, in the leaf of a block; `None` for the last interval.
+    fn leaf_key(&self, way: u32, number: usize, (begin, pos): (u64, u32)) -> Option<u64> {
+        let field = Field::of_key(way, number)?;
+        let key = field.get(&self.leaves);
+        if key == field.mask() {
+            return None;
+        }
+        if way & NEAR == 0 {
+            return Some(key);
+        }
+        let others = u64::MAX.checked_shr(pos + field.width).unwrap_or(0);
+        Some(begin | key << (64 - field.width) >> pos | others)
     }
 
     /// Overwrites the value for `key` in the block of prefix length `pos` that `way` leads to.
     pub fn set(&mut self, way: u32, key: u64, pos: u32, owner: Owner) {
-        let (mut way, mut left) = (way, key << pos);
-        let mut at = 0;
+        let (mut way, mut pos, mut at) = (way, pos, 0);
         while way & (INDEX | HOST) == INDEX {
-            at = entry_at(way, left);
-            left <<= stride(way);
+            at = entry_at(way, key << pos);
+            pos += stride(way);
             way = self.index.load(at);
         }
         if way & (LEAF | HOST) != LEAF {
             return self.publish(&Place::Entry(at), owner);
         }
-        let line = (way & NUMBER) as usize;
-        let keys = line * LEAF_WORDS..line * LEAF_WORDS + VALUES_AT;
-        let number = keys.filter(|&at| self.leaves.load(at) < key).count();
-        self.publish(&Place::Leaf { line, number }, owner);
+        let block = (key.first(pos as u8), pos);
+        let keys = (0..NEAR_VALUES).map_while(|number| self.leaf_key(way, number, block));
+        let number = keys.take_while(|&last| last < key).count();
+        self.publish(&Place::Leaf { way, number }, owner);
     }
 
     /// The entry of `way` for `left`, as [`entry_at`] says: where it is, and its word.
@@ -349,58 +329,63 @@ impl Trees {
                 self.index_depths[at] = owner.depth;
                 self.index.publish(at, owner.value);
             }
-            Place::Leaf { line, number } => {
-                let at = line * LEAF_WORDS + VALUES_AT + number / 2;
-                let shift = 32 * (number % 2);
-                let other = self.leaves.load(at) & !(u64::from(u32::MAX) << shift);
-                self.leaf_depths[line][number] = owner.depth;
-                self.leaves.publish(at, other | u64::from(owner.value) << shift);
+            Place::Leaf { way, number } => {
+                let field = Field::of_value(way, number);
+                let others = self.leaves.load(field.at) & !(field.mask() << field.shift);
+                self.leaf_depths[(way & NUMBER) as usize][number] = owner.depth;
+                self.leaves.publish(field.at, others | u64::from(owner.value) << field.shift);
             }
         }
     }
 
-    fn leaf_value(&self, line: usize, number: usize) -> u32 {
-        let word = self.leaves.load(line * LEAF_WORDS + VALUES_AT + number / 2);
-        (word >> (32 * (number % 2))) as u32
+    fn leaf_value(&self, way: u32, number: usize) -> u32 {
+        Field::of_value(way, number).get(&self.leaves) as u32
     }
 
-    fn write_leaf(&mut self, line: usize, cut: &[Interval]) {
-        let at = line * LEAF_WORDS;
-        for number in 0..VALUES_AT {
-            let key = cut.get(number + 1).map_or(u64::MAX, |next| next.first - 1);
-            self.leaves.store(at + number, key);
+    fn write_leaf(&mut self, way: u32, cut: &[Interval], pos: u32) {
+        let at = leaf_at(way);
+        let mut words = [0; FAR_WORDS];
+        let mut put = |field: Field, value: u64| words[field.at - at] |= value << field.shift;
+        for number in 0..NEAR_VALUES {
+            if let Some(field) = Field::of_key(way, number) {
+                let key = cut.get(number + 1).map_or(field.mask(), |next| match next.first - 1 {
+                    last if way & NEAR != 0 => leaf::near_key(last << pos).into(),
+                    last => last,
+                });
+                put(field, key);
+            }
         }
-        for pair in 0..VALUES / 2 {
-            let value = |number: usize| cut.get(number).map_or(0, |i| u64::from(i.owner.value));
-            let word = value(2 * pair) | value(2 * pair + 1) << 32;
-            self.leaves.store(at + VALUES_AT + pair, word);
+        for (number, interval) in cut.iter().enumerate() {
+            put(Field::of_value(way, number), interval.owner.value.into());
         }
-        for (depth, interval) in self.leaf_depths[line].iter_mut().zip(cut) {
+        let len = if way & NEAR != 0 { NEAR_WORDS } else { FAR_WORDS };
+        (at..).zip(&words[..len]).for_each(|(at, &word)| self.leaves.store(at, word));
+        for (depth, interval) in self.leaf_depths[(way & NUMBER) as usize].iter_mut().zip(cut) {
             *depth = interval.owner.depth;
         }
     }
 
-    fn take_leaf(&mut self) -> Result<u32, NoRoom> {
-        let words = self.leaves.len();
-        let fresh = self.leaves_fresh;
-        let line = self.leaves_free.pop().or_else(|| {
-            self.leaves_fresh += u32::from((fresh as usize) < words / LEAF_WORDS);
-            (fresh < self.leaves_fresh).then_some(fresh)
-        });
-        let line = line.ok_or(NoRoom { table: "leaves", words, wanted: LEAF_WORDS })?;
-        Ok(LEAF | line)
+    fn take_leaf(&mut self, leaf: Leaf) -> Result<u32, NoRoom> {
+        let (wanted, kind) = match leaf {
+            Leaf::Near => (NEAR_WORDS, NEAR),
+            Leaf::Far => (FAR_WORDS, 0),
+        };
+        let number = self.leaves_free.take(leaf);
+        let number = number.ok_or(NoRoom { table: "leaves", words: self.leaves.len(), wanted })?;
+        Ok(LEAF | kind | number)
     }
 
     fn take_index(&mut self, stride: u32) -> Result<u32, NoRoom> {
         let (words, wanted) = (self.index.len(), 1 << stride);
         let line = self.index_free.take((wanted / INDEX_WORDS) as u32);
         let line = line.ok_or(NoRoom { table: "index", words, wanted })?;
-        Ok(INDEX | (stride / 4) << STRIDE_SHIFT | line)
+        Ok(INDEX | stride << NUMBER_BITS | line)
     }
 
     fn give_back_one(&mut self, way: u32) {
         if way & LEAF != 0 {
-            self.leaves_free.push(way & NUMBER);
+            let leaf = if way & NEAR != 0 { Leaf::Near } else { Leaf::Far };
+            self.leaves_free.give_back(leaf, way & NUMBER);
         } else {
             let lines = (1usize << stride(way)) / INDEX_WORDS;
             self.index_free.give_back(way & NUMBER, lines as u32);
@@ -414,14 +399,18 @@ mod tests {
     use crate::fib::testing::Random;
 
     /// Every number of intervals around a leaf's, and more; boundaries at both ends of the range, all
-    /// over it, and close together.
+    /// over it, close together, and where the keys of a near leaf have them.
     #[test]
     fn what_was_built_finds_every_interval() {
         let mut random = Random(7);
         let mut trees = Trees::new(WordsMut::zeroed(16 << 12), WordsMut::zeroed(8 << 12));
-        for (intervals, shift) in (2..40).chain([500, 3000]).flat_map(|n| [(n, 0), (n, 44)]) {
-            let mut firsts: Vec<u64> = (1..intervals).map(|_| random.next() >> shift).collect();
-            firsts.extend([0, u64::MAX]);
+        let places: [fn(u64) -> u64; 4] =
+            [|bits| bits, |bits| bits >> 44, |bits| bits & 0xffff << 48, |bits| bits & 15 << 60];
+        for (intervals, place) in
+            (2..40).chain([500, 3000]).flat_map(|n| places.map(|place| (n, place)))
+        {
+            let mut firsts: Vec<u64> = (1..intervals).map(|_| place(random.next())).collect();
+            firsts.extend([0, place(u64::MAX)]);
             firsts.sort_unstable();
             firsts.dedup();
             let cut: Vec<Interval> = (1..)

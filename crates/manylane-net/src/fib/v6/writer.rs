@@ -7,7 +7,7 @@ use manylane_sync::rcu::{Domain, Limbo};
 use manylane_sync::words::WordsMut;
 
 use super::tree::{HOST, NODE, NoRoom, Trees};
-use super::{BUCKETS_GLOBAL, DIRECT, Ipv6Fib, Ipv6Tables, bucket, bucket_len, is_global};
+use super::{BUCKET_LEN, DIRECT, Ipv6Fib, Ipv6Tables, bucket};
 use super::{lower, upper};
 use crate::fib::interval::{Interval, Owner, Span};
 use crate::fib::rib::{Bits, Rib};
@@ -133,7 +133,7 @@ impl Ipv6Writer {
         let short: Vec<_> = self
             .networks
             .iter()
-            .filter(|&(first, len, _)| u32::from(len) <= bucket_len(first))
+            .filter(|&(_, len, _)| u32::from(len) <= BUCKET_LEN)
             .map(|(first, len, id)| (network(first, len), id))
             .collect();
         // Each after those that contain it, and all before what leads on, which has their values.
@@ -218,15 +218,13 @@ impl Ipv6Writer {
             return;
         }
         let (first, last) = (upper(addr), upper(last));
-        for buckets in buckets(first, last) {
-            for bucket in buckets {
-                let way = self.direct.load(bucket);
-                if way & NODE != 0 {
-                    let block = begin(bucket);
-                    self.trees.paint(way, block, (first, last), depth_max, owner);
-                } else if self.depths[bucket] <= depth_max {
-                    self.publish(bucket, owner);
-                }
+        for bucket in bucket(first)..=bucket(last) {
+            let way = self.direct.load(bucket);
+            if way & NODE != 0 {
+                let block = ((bucket as u64) << (64 - BUCKET_LEN), BUCKET_LEN);
+                self.trees.paint(way, block, (first, last), depth_max, owner);
+            } else if self.depths[bucket] <= depth_max {
+                self.publish(bucket, owner);
             }
         }
     }
@@ -255,15 +253,13 @@ impl Ipv6Writer {
             let way = self.build(&cut, &spans, 0)?.value | HOST;
             self.hosts.insert(upper, way);
         }
-        let long =
-            self.networks.iter().filter(|&(first, len, _)| u32::from(len) > bucket_len(first));
+        let long = self.networks.iter().filter(|&(_, len, _)| u32::from(len) > BUCKET_LEN);
         uppers.extend(long.map(|(first, _, _)| first));
         uppers.sort_unstable_by_key(|&upper| bucket(upper));
         uppers.dedup_by_key(|upper| bucket(*upper));
         for upper in uppers {
-            let pos = bucket_len(upper);
-            let (cut, spans) = self.cut(Half::Upper, upper.first(pos as u8), pos);
-            let way = self.build(&cut, &spans, pos)?.value;
+            let (cut, spans) = self.cut(Half::Upper, upper.first(BUCKET_LEN as u8), BUCKET_LEN);
+            let way = self.build(&cut, &spans, BUCKET_LEN)?.value;
             trees.push((bucket(upper), way));
         }
         Ok(())
@@ -320,26 +316,6 @@ impl Ipv6Writer {
     fn busy(&self) -> EditError {
         EditError::Busy { waiting: self.limbo.len(), waiting_max: self.limits.waiting_max }
     }
-}
-
-/// The first upper half of a bucket, and its prefix length.
-fn begin(bucket: usize) -> (u64, u32) {
-    match bucket.checked_sub(BUCKETS_GLOBAL) {
-        Some(elsewhere) => ((elsewhere as u64) << 48, 16),
-        None => (1 << 61 | (bucket as u64) << 40, 24),
-    }
-}
-
-/// The buckets between two upper halves that begin and end a prefix: in 2000::/3, and elsewhere.
-fn buckets(first: u64, last: u64) -> [std::ops::Range<usize>; 2] {
-    if is_global(first) {
-        return [bucket(first)..bucket(last) + 1, 0..0];
-    }
-    let elsewhere =
-        BUCKETS_GLOBAL + (first >> 48) as usize..BUCKETS_GLOBAL + (last >> 48) as usize + 1;
-    // Only a prefix shorter than /3 begins before 2000::/3 and contains it.
-    let contains_global = (first..=last).contains(&(1 << 61));
-    [if contains_global { 0..BUCKETS_GLOBAL } else { 0..0 }, elsewhere]
 }
 
 fn network(first: u64, len: u8) -> Ipv6Prefix {

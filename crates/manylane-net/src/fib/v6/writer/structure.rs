@@ -1,7 +1,7 @@
 //! What an edit changes of entries and leaves: one block, built anew, or nothing.
 
 use super::super::tree::{HOST, INDEX, NODE, stride};
-use super::super::{bucket, bucket_len, lower, plan, upper};
+use super::super::{BUCKET_LEN, bucket, lower, plan, upper};
 use super::Ipv6Writer;
 use crate::fib::interval::{Interval, Owner, Span, intervals};
 use crate::fib::rib::Bits;
@@ -59,7 +59,7 @@ impl Ipv6Writer {
     ) -> Result<Done, EditError> {
         let addr = prefix.addr().to_bits();
         let (upper, len) = (upper(addr), u32::from(prefix.len()));
-        if len <= bucket_len(upper) {
+        if len <= BUCKET_LEN {
             return Ok(Done::Nothing);
         }
         if self.limits.waiting_max - self.limbo.len() < EDIT_RETIRES {
@@ -203,9 +203,9 @@ impl Ipv6Writer {
     }
 
     fn bucket_block(&self, upper: u64) -> Block {
-        let (bucket, pos) = (bucket(upper), bucket_len(upper));
-        let way = self.direct.load(bucket);
-        Block { slot: Slot::Bucket(bucket), first: upper.first(pos as u8), pos, way }
+        let bucket = bucket(upper);
+        let (first, way) = (upper.first(BUCKET_LEN as u8), self.direct.load(bucket));
+        Block { slot: Slot::Bucket(bucket), first, pos: BUCKET_LEN, way }
     }
 
     /// Overwrites what is said of the /64 `upper`.
