@@ -18,6 +18,7 @@
 //! | [`sysctl`]      | kernel settings under `/proc/sys`                                     | - |
 //! | [`iptables`]    | legacy iptables rules that affect routed packets                      | - |
 //! | [`eventfd`]     | the eventfd that wakes a sleeping worker                              | - |
+//! | [`heap`]        | freed memory goes back to the kernel                                  | - |
 //! | [`joined`]      | a thread that ends with its handle                                    | `eventfd` |
 //! | [`fatal`]       | detaches BPF programs first when the process crashes                  | - |
 //! | [`poll`](mod@poll) | sleeping until one of several descriptors is ready                 | - |
@@ -46,6 +47,7 @@ pub mod affinity;
 pub mod bpf;
 pub mod eventfd;
 pub mod fatal;
+pub mod heap;
 pub mod interface;
 pub mod interface_lock;
 pub mod iptables;

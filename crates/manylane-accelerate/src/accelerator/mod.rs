@@ -273,7 +273,7 @@ pub struct RouteRoom {
 impl Default for RouteRoom {
     fn default() -> RouteRoom {
         // The Internet has 0.25 million IPv6 routes, which take less than half of what they may, and 40,000 of the
-        // former. All of the tables together are 65 MB.
+        // former. Tables of routes together are 42 MB.
         RouteRoom { long_ipv4: 1 << 17, ipv6: 1 << 17 }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use manylane_accelerate::programs::WORKERS_MAX;
-use manylane_io::fatal;
+use manylane_io::{fatal, heap};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -183,6 +183,7 @@ fn accelerate(options: &CommandOptions) -> ExitCode {
         Ok(signals) => signals,
         Err(error) => return done::<()>(Err(format!("cannot wait for signals: {error}"))),
     };
+    heap::return_large_blocks(); // Each dump of the kernel's routes takes tens of MB, for a moment.
     let options = Options { privileges, ipfix, sflow, ..options.options() };
     let accelerator = match Accelerator::start(options) {
         Ok(accelerator) => accelerator,

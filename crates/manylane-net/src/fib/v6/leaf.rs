@@ -153,7 +153,7 @@ impl Field {
 pub(super) struct HalfLines {
     /// Those below have been given out once.
     fresh: u32,
-    /// There are this many, an even number.
+    /// How many exist: an even number.
     len: u32,
     /// Whole lines, by their first halves.
     lines: Vec<u32>,
