@@ -1,4 +1,4 @@
-//! What a bucket with longer routes has instead of a next hop: entries by address bits, and [`leaf`](super::leaf)s.
+//! What a bucket with longer routes has instead of a next hop: entries by address bits, and [`leaf`]s.
 //!
 //! | word                       | bits                                                             |
 //! |----------------------------|------------------------------------------------------------------|

@@ -9,20 +9,21 @@
 //! From Linux 6.16 the kernel refuses such messages ([`pass_rights`](manylane_io::rights::pass_rights)), and none arrives:
 //! then the serving thread need not look at a message before it receives the message.
 
-use std::mem::{self, MaybeUninit};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io::IoSliceMut;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
 use manylane_io::rights::passes_rights;
 use manylane_sync::counters::SharedCount;
-use nix::sys::socket::{setsockopt, sockopt::PassCred};
-use rustix::io::{Errno, IoSliceMut};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, Shutdown, recv, recvmsg,
-    shutdown,
+use nix::cmsg_space;
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, UnixCredentials, recvmsg, setsockopt, sockopt::PassCred,
 };
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
 /// Our end of a connection.
 pub(super) struct Channel {
@@ -83,20 +84,22 @@ impl Head {
     }
 
     /// Looks, and leaves all where it is. The control buffer has room for the credentials alone, so descriptors are cut
-    /// off, which the kernel reports.
+    /// off, which the kernel reports. (By nix: a sender in another PID namespace, or one that sent before
+    /// [`prepare`](Self::prepare), has process id 0, which rustix has no value for.)
     fn of(connection: impl AsFd) -> Head {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut control = cmsg_space!(UnixCredentials);
         let mut byte = [0];
         let mut parts = [IoSliceMut::new(&mut byte)];
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        match recvmsg(connection, &mut parts, &mut control, flags) {
-            Ok(received) if received.flags.contains(ReturnFlags::CTRUNC) => Head::Descriptors,
-            Ok(_) => {
-                let of_a_message = |said| matches!(said, RecvAncillaryMessage::ScmCredentials(_));
-                if control.drain().any(of_a_message) { Head::Message } else { Head::End }
+        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
+        let fd = connection.as_fd().as_raw_fd();
+        match recvmsg::<()>(fd, &mut parts, Some(&mut control), flags) {
+            Ok(received) if received.flags.contains(MsgFlags::MSG_CTRUNC) => Head::Descriptors,
+            Ok(received) => {
+                let of_a_message = |said| matches!(said, ControlMessageOwned::ScmCredentials(_));
+                let is_message = received.cmsgs().is_ok_and(|mut all| all.any(of_a_message));
+                if is_message { Head::Message } else { Head::End }
             }
-            Err(Errno::AGAIN | Errno::INTR) => Head::Nothing,
+            Err(nix::Error::EAGAIN | nix::Error::EINTR) => Head::Nothing,
             Err(_) => Head::End,
         }
     }
@@ -161,5 +164,48 @@ impl Closer {
             }
         };
         thread::Builder::new().name("closer".into()).spawn(body).map(|_| given)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+    use std::mem::MaybeUninit;
+
+    use rustix::net::{
+        AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
+        SocketType, send, sendmsg, socketpair,
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_message_is_told_from_an_end_whatever_it_says_and_whoever_sent_it() {
+        let kind = (AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let (ours, theirs) = socketpair(kind.0, kind.1, kind.2, None).expect("sockets");
+        let say = |text: &[u8]| {
+            assert_eq!(send(&theirs, text, SendFlags::empty()), Ok(text.len()));
+        };
+        let receive = || _ = recv(&ours, &mut [0; 8][..], RecvFlags::DONTWAIT);
+        say(b"early"); // Without credentials: as process 0.
+        Head::prepare(&ours).expect("it is a Unix socket");
+        assert_eq!(Head::of(&ours), Head::Message);
+        receive();
+        assert_eq!(Head::of(&ours), Head::Nothing);
+        for text in [&b""[..], b"late"] {
+            say(text);
+            assert_eq!(Head::of(&ours), Head::Message, "{text:?}");
+            receive();
+        }
+        let mine = [ours.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&mine)));
+        let text = [IoSlice::new(b"mine")];
+        sendmsg(&theirs, &text, &mut control, SendFlags::empty()).expect("it fits");
+        assert_eq!(Head::of(&ours), Head::Descriptors);
+        receive();
+        drop(theirs);
+        assert_eq!(Head::of(&ours), Head::End);
     }
 }
