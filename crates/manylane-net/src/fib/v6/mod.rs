@@ -60,8 +60,9 @@ impl Ipv6Sizes {
     /// Sizes that hold `routes` routes as they are found in networks, and what waits for a grace period
     /// after a change. The Internet's table needs a quarter of the entries and an eighth of the leaves.
     pub fn for_routes(routes: usize) -> Ipv6Sizes {
-        // A line of entries each, which is enough also for seven routes that differ in their last bits only: they have
-        // entries for all bits before. And a far leaf each: a /128 that is alone in its /64.
+        // A line of entries each: four times what the Internet's routes take. Only routes that differ in their last bits
+        // alone take more, twelve lines where a /64 has up to a dozen of them. And a far leaf each: a /128 that is alone
+        // in its /64.
         let index = INDEX_WORDS * routes + (1 << 18);
         let leaves = FAR_WORDS * routes + (1 << 16);
         Ipv6Sizes { direct: DIRECT, index, leaves }
