@@ -138,5 +138,5 @@ fn sketch_cells(sizes: &Sizes) -> usize {
 /// Room for some 4,500 candidates.
 const CANDIDATES_BYTES: u32 = 1 << 18;
 
-/// Words of a leaf: the program relies on there being one.
+/// Words of a far leaf of IPv6: the program relies on there being one.
 const LEAF: usize = 8;
