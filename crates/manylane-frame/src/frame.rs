@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 /// 1. The lower 24 bits are an index below the frame count of the region whose tag bits 24 to 30 hold.
 /// 2. No two `Frame`s of a region have the same index, and none has the index of a frame that lies in
 ///    a pool, is lent, or follows another in a chain.
-/// 3. Bit 31 is set if, and only if, other frames of the packet follow this one (`Meta` invariant 3). So code that
+/// 3. Bit 31 is set if, and only if, other frames of the packet follow this one (`Meta` invariant 2). So code that
 ///    handles single frames only, as the fast path does, need not look at the metadata.
 #[derive(Debug, PartialEq, Eq)]
 #[cfg_attr(not(debug_assertions), repr(transparent))]

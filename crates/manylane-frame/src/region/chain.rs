@@ -46,7 +46,7 @@ impl<'r> View<'r> {
         let Some(&second) = parts.last() else { return frame };
         let mut left = len - in_first;
         let meta = self.whole_meta_mut(&mut frame);
-        // Invariants 3 and 4 of `Meta`: the parts' handles end below, each named by the one before.
+        // Invariants 2 and 3 of `Meta`: the parts' handles end below, each named by the one before.
         (meta.next, meta.last) = (second + 1, parts[0]);
         (meta.following, meta.following_len) = (parts.len() as u8, left as u32);
         frame.set_chained(true);
@@ -55,7 +55,7 @@ impl<'r> View<'r> {
             let mut part = self.take(index, pool);
             let bytes = left.min(frame_size);
             let meta = self.whole_meta_mut(&mut part);
-            (meta.head, meta.tail) = (0, bytes as u16); // Invariants 1 and 2: at most the slot's bytes.
+            (meta.head, meta.len) = (0, bytes as u16); // Invariant 1: at most the slot's bytes.
             meta.next = after.next().unwrap_or(0);
             meta.marks_mut().later = true;
             self.joined(&part, first);
@@ -84,13 +84,13 @@ impl<'r> View<'r> {
         let len = part_meta.len() as u32; // Of one frame.
         self.joined(&part, first);
         let index = part.into_index();
-        // Invariants 3 and 4 of `Meta`: the part's handle has just ended, so its index is ours to give to
+        // Invariants 2 and 3 of `Meta`: the part's handle has just ended, so its index is ours to give to
         // the last of the chain. The part itself was single: its own `next` is 0.
         if meta.following == 0 {
             meta.next = index + 1;
         } else {
             // SAFETY: `last` is of another frame than the first, since some follow, and in this chain (`Meta` invariant
-            // 4), which is borrowed mutably with its frame: nothing else reaches it.
+            // 3), which is borrowed mutably with its frame: nothing else reaches it.
             unsafe { (*self.meta_of(meta.last).as_ptr()).next = index + 1 };
         }
         meta.last = index;
@@ -167,7 +167,7 @@ impl<'r> View<'r> {
         (meta.next, meta.last, meta.following, meta.following_len) = (0, 0, 0, 0);
         leaves(frame);
         while let Some(index) = next.checked_sub(1) {
-            // As in `split_after`: by `Meta` invariant 3 the index was the packet's to give.
+            // As in `split_after`: by `Meta` invariant 2 the index was the packet's to give.
             let mut part = self.parted(index);
             next = std::mem::take(&mut self.whole_meta_mut(&mut part).next);
             leaves(part);
@@ -186,7 +186,7 @@ impl<'r> View<'r> {
         let (following, following_len) = (meta.following - 1, meta.following_len);
         (meta.next, meta.last, meta.following, meta.following_len) = (0, 0, 0, 0);
         frame.set_chained(false);
-        // `Frame` invariants 1 and 2: by `Meta` invariant 3 the index was this frame's to give, and it no
+        // `Frame` invariants 1 and 2: by `Meta` invariant 2 the index was this frame's to give, and it no
         // longer has it.
         let mut rest = self.parted(index);
         let meta = self.whole_meta_mut(&mut rest);
@@ -205,7 +205,7 @@ impl<'r> View<'r> {
     /// `index` is of a `Frame` of this region, or of a `next` or `last` in its `Meta`.
     unsafe fn meta_of(self, index: u32) -> NonNull<Meta> {
         debug_assert!(index < self.layout.frames);
-        // SAFETY: by `Frame` invariant 1, or `Meta` invariant 3, `index` is below `frames`, the length of
+        // SAFETY: by `Frame` invariant 1, or `Meta` invariant 2, `index` is below `frames`, the length of
         // the array (`Layout` invariant 2).
         unsafe { self.layout.meta.add(index as usize) }
     }
@@ -233,7 +233,7 @@ impl<'a> Iterator for Parts<'a> {
     #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
         let index = self.next.checked_sub(1)?;
-        // SAFETY: the index is the borrowed frame's, or a `next` that it leads to (`Meta` invariant 3).
+        // SAFETY: the index is the borrowed frame's, or a `next` that it leads to (`Meta` invariant 2).
         let meta = unsafe { self.view.meta_of(index) };
         // SAFETY: the metadata belongs to the frame, which is borrowed for 'a, so it does not change.
         let meta = unsafe { meta.as_ref() };
@@ -260,7 +260,7 @@ impl<'a> Iterator for PartsMut<'a> {
         self.next = meta.next;
         let head = meta.head.into();
         // SAFETY: as in `Parts`; the frame is borrowed mutably, and each part is given out once, since a
-        // chain has no loop (`Meta` invariant 3: each has one place).
+        // chain has no loop (`Meta` invariant 2: each has one place).
         Some(unsafe {
             slice::from_raw_parts_mut(self.view.slot_of(index).add(head).as_ptr(), meta.len())
         })

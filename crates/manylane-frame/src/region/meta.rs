@@ -9,14 +9,13 @@ use crate::vocabulary::{Checksum, PortId, QueueId, Segments};
 ///
 /// # Invariants
 ///
-/// 1. `head <= tail`: the window is never inside out.
-/// 2. `tail <= frame_size`: the window never leaves its slot.
-/// 3. `next` is 0, or 1 + the index of the frame that holds the packet's next bytes. That one belongs to
+/// 1. `head + len <= frame_size`: the window never leaves its slot.
+/// 2. `next` is 0, or 1 + the index of the frame that holds the packet's next bytes. That one belongs to
 ///    this frame: it has no `Frame`, and is in no pool, not lent, and no other's `next`.
-/// 4. If a frame has a `Frame`: `following` frames follow it, the last of them `last`, with `following_len` bytes
+/// 3. If a frame has a `Frame`: `following` frames follow it, the last of them `last`, with `following_len` bytes
 ///    together. With none, all three are 0, and so is `next`.
 ///
-/// `View::bytes` relies on the first two, `chain.rs` on all. The fields are private to this room.
+/// `View::bytes` relies on the first, `chain.rs` on all. The fields are private to this room.
 /// Nothing gives out a `&mut Meta`: with two, windows of two regions could be exchanged, and one may be
 /// of smaller frames.
 #[derive(Debug)]
@@ -25,7 +24,7 @@ pub struct Meta {
     /// Where 16 bytes are written at once.
     pub(super) marks: Marks,
     pub(super) head: u16,
-    pub(super) tail: u16,
+    pub(super) len: u16,
     pub(super) next: u32,
     pub(super) last: u32,
     pub(super) following_len: u32,
@@ -129,7 +128,7 @@ impl Meta {
     /// Bytes of the packet in this frame.
     #[inline(always)]
     pub fn len(&self) -> usize {
-        usize::from(self.tail - self.head) // Invariant 1.
+        self.len.into()
     }
 
     /// Length of the packet in bytes, with what lies in the frames that follow.
@@ -171,14 +170,13 @@ impl Meta {
 
     /// Whether the window is empty.
     pub fn is_empty(&self) -> bool {
-        self.head == self.tail
+        self.len == 0
     }
 
     /// Cuts the bytes in this frame to at most `len`.
     #[inline(always)]
     pub(super) fn truncate(&mut self, len: usize) {
-        let len = len.min(self.len()) as u16; // At most a u16's difference.
-        self.tail = self.head + len; // The length only shrank, and not below `head`: invariants 1 and 2.
+        self.len = len.min(self.len()) as u16; // The length only shrank: invariant 1.
     }
 }
 

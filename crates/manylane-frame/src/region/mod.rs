@@ -5,8 +5,8 @@
 //! system is what keeps two owners apart.
 //!
 //! ```text
-//! frame slot:  [ headroom | head .. window: the packet .. tail | tailroom ]     frame_size bytes
-//! metadata:    [ head tail next ... ingress queue ... ]                           64 bytes, elsewhere
+//! frame slot:  [ headroom | head, window: the packet, len bytes | tailroom ]     frame_size bytes
+//! metadata:    [ head len next ... ingress queue ... ]                            64 bytes, elsewhere
 //! ```
 //!
 //! A packet larger than a frame is a chain of them (`chain.rs`).
@@ -276,7 +276,7 @@ impl Region {
         let meta = self.view().whole_meta_mut(frame);
         match meta.head.checked_sub(len) {
             Some(head) => {
-                meta.head = head; // The head only shrank: invariants 1 and 2 hold.
+                (meta.head, meta.len) = (head, meta.len + len); // The window ends where it did: invariant 1.
                 Ok(())
             }
             None => Err(NoHeadroom { wanted: len, available: meta.head }),
@@ -287,7 +287,8 @@ impl Region {
     #[inline]
     pub fn pull_front(&self, frame: &mut Frame, len: u16) {
         let meta = self.view().whole_meta_mut(frame);
-        meta.head = meta.head.saturating_add(len).min(meta.tail); // At most `tail`: invariant 1.
+        let len = len.min(meta.len);
+        (meta.head, meta.len) = (meta.head + len, meta.len - len); // The window ends where it did: invariant 1.
     }
 
     /// Gives a single frame to the kernel. Returns where its bytes begin, counted from the region's

@@ -66,7 +66,7 @@ impl<'r> View<'r> {
         let meta = self.meta(frame);
         // SAFETY: the conditions of `slice::from_raw_parts`:
         // - Valid for `len` bytes: `meta` has checked that the frame is ours, so by `Frame` invariant 1
-        //   its slot is inside the mapping, and by `Meta` invariants 1 and 2 the window in its slot. The
+        //   its slot is inside the mapping, and by `Meta` invariant 1 the window in its slot. The
         //   region is borrowed for 'r, which is longer than 'a.
         // - Initialised: the kernel hands out zeroed pages, and every writer writes whole bytes.
         // - Not written during 'a: by `Frame` invariant 2 this handle is the slot's only one. The handle is borrowed,
@@ -161,7 +161,7 @@ impl<'r> View<'r> {
             self.used(frame);
             let (slot, head) = (self.slot(frame), spread.head(frame.index()));
             // SAFETY: the frame is ours: `check_all_ours` has looked. `Spread` keeps the invariants.
-            unsafe { self.open_window(frame, head, head + len) };
+            unsafe { self.open_window(frame, head, len) };
             // SAFETY: as in `bytes_mut`.
             unsafe { slice::from_raw_parts_mut(slot.add(head.into()).as_ptr(), len.into()) }
         })
@@ -203,15 +203,15 @@ impl<'r> View<'r> {
     ///
     /// # Safety
     ///
-    /// `frame` is of this region: it has its tag. The window keeps invariants 1 and 2 of `Meta`.
+    /// `frame` is of this region: it has its tag. The window keeps invariant 1 of `Meta`.
     #[inline(always)]
-    pub(super) unsafe fn open_window(self, frame: &mut Frame, head: u16, tail: u16) {
+    pub(super) unsafe fn open_window(self, frame: &mut Frame, head: u16, len: u16) {
         // SAFETY: the caller's debt.
         let meta = unsafe { self.known_meta(frame) };
-        if (meta.head, meta.tail) != (head, tail) {
+        if (meta.head, meta.len) != (head, len) {
             // SAFETY: the caller's debt.
             let meta = unsafe { self.known_meta_mut(frame) };
-            (meta.head, meta.tail) = (head, tail);
+            (meta.head, meta.len) = (head, len);
         }
     }
 
@@ -336,8 +336,8 @@ impl<'r> View<'r> {
         let frame_size = 1 << self.layout.shift;
         assert!(head <= tail && u32::from(tail) <= frame_size, "window outside its slot");
         self.check_ours(frame);
-        // SAFETY: the frame is ours: just checked. The invariants were asserted before.
-        unsafe { self.open_window(frame, head, tail) };
+        // SAFETY: the frame is ours: just checked. The invariant was asserted before.
+        unsafe { self.open_window(frame, head, tail - head) };
     }
 
     /// Writes the origin of a frame: received by `queue` of port `ingress`, or made on its behalf.
@@ -397,7 +397,7 @@ impl<'r> View<'r> {
     /// `index` is of a `Frame` of this region, or of a `next` or `last` in its `Meta`.
     #[inline(always)]
     pub(super) unsafe fn slot_of(self, index: u32) -> NonNull<u8> {
-        // SAFETY: by `Frame` invariant 1, or `Meta` invariant 3, `index` is below `frames`, so the slot is
+        // SAFETY: by `Frame` invariant 1, or `Meta` invariant 2, `index` is below `frames`, so the slot is
         // inside the mapping of `Layout` invariant 1.
         unsafe { self.layout.base.add(index as usize * self.layout.frame_size) }
     }
