@@ -18,6 +18,8 @@ pub(super) struct Checked {
     exceptions: u64,
     /// A bit for each place: a fast-path packet of IPv6; with neither bit set, of IPv4.
     ipv6: u64,
+    /// How many those are.
+    ipv6_len: usize,
     /// Destinations of the IPv4 packets.
     to_ipv4: [u32; BATCH_MAX],
     /// Destinations of the IPv6 packets, one behind the other.
@@ -36,6 +38,7 @@ impl Checked {
             bytes: 0,
             exceptions: 0,
             ipv6: 0,
+            ipv6_len: 0,
             to_ipv4: [0; BATCH_MAX],
             to_ipv6: [0; BATCH_MAX],
             next_hops: [0; BATCH_MAX],
@@ -78,47 +81,29 @@ pub(super) fn check(
     checked: &mut Checked,
 ) {
     let ours = station(tables.ports[ingress.index()].mac.0);
-    let (mut bytes, mut others) = (0, 0);
-    let places = region.packets(frames).zip(&mut checked.to_ipv4);
-    for (place, (packet, to_ipv4)) in places.enumerate() {
-        debug_assert!(comes_by(tables, packet.meta.ingress, ingress), "a batch is of one device");
-        bytes += packet.bytes.len() as u64;
-        match fast_path_ipv4(packet, ours) {
-            Some(destination) => {
-                tables.ipv4.prefetch(destination);
-                *to_ipv4 = destination;
-            }
-            None => others |= 1 << place,
-        }
-    }
-    (checked.bytes, checked.exceptions, checked.ipv6) = (bytes, 0, 0);
-    if others != 0 {
-        check_others(region, ours, frames, others, checked);
-    }
-}
-
-/// The rest of pass 1: the packets at the places of `others` are not IPv4 on the fast path.
-#[inline(never)]
-fn check_others(region: View<'_>, ours: u64, frames: &[Frame], others: u64, checked: &mut Checked) {
-    let (mut exceptions, mut rest, mut bytes) = (0, others, 0);
-    let mut to_ipv6 = checked.to_ipv6.iter_mut();
+    let mut bytes = 0;
+    (checked.exceptions, checked.ipv6, checked.ipv6_len) = (0, 0, 0);
     for (place, packet) in region.packets(frames).enumerate() {
-        let is_other = rest & 1 != 0;
-        rest >>= 1;
-        if !is_other {
-            continue;
-        }
-        match fast_path_ipv6(packet, ours) {
+        debug_assert!(comes_by(tables, packet.meta.ingress, ingress), "a batch is of one device");
+        bytes += packet.bytes.len();
+        match fast_path(packet, ours) {
+            Some(Destination::Ipv4(destination)) => {
+                tables.ipv4.prefetch(destination);
+                checked.to_ipv4[place % BATCH_MAX] = destination;
+            }
             // `lookup_batch` prefetches the memory of these, some of them at a time.
-            Some(destination) => *to_ipv6.next().expect("a place for each") = destination,
+            Some(Destination::Ipv6(destination)) => {
+                checked.ipv6 |= 1 << place;
+                checked.to_ipv6[checked.ipv6_len] = destination;
+                checked.ipv6_len += 1;
+            }
             None => {
-                exceptions |= 1 << place;
+                checked.exceptions |= 1 << place;
                 bytes += packet.meta.packet_len() - packet.bytes.len(); // What lies in other frames.
             }
         }
     }
-    checked.bytes += bytes as u64;
-    (checked.exceptions, checked.ipv6) = (exceptions, others & !exceptions);
+    checked.bytes = bytes as u64;
 }
 
 /// Whether a packet received by `ingress` arrived by the device of `port`.
@@ -129,10 +114,11 @@ fn comes_by(tables: &Tables, ingress: PortId, port: PortId) -> bool {
 /// Pass 2: the next hop of each fast-path packet, and the record of its neighbour, which pass 3 is to read.
 #[inline(never)]
 pub(super) fn look_up(tables: &Tables, guard: Guard<'_>, len: usize, checked: &mut Checked) {
-    let Checked { exceptions, ipv6, to_ipv4, to_ipv6, next_hops, records, .. } = checked;
+    let Checked { exceptions, ipv6, ipv6_len, to_ipv4, to_ipv6, next_hops, records, .. } = checked;
+    let ipv6_len = *ipv6_len;
     let (next_hops, records) = (&mut next_hops[..len], &mut records[..len]);
-    let ipv6_len = ipv6.count_ones() as usize;
-    if (*exceptions | *ipv6).count_ones() as usize != len {
+    let all = u64::MAX.checked_shr(u64::BITS - len as u32).unwrap_or(0);
+    if *exceptions | *ipv6 != all {
         // Also of the places with a destination of some earlier batch: a test would cost more.
         let places = next_hops.iter_mut().zip(&mut *records);
         for ((next_hop, record), &destination) in places.zip(&*to_ipv4) {
@@ -180,21 +166,39 @@ fn is_to(start: u64, station: u64) -> bool {
     start << 16 == station
 }
 
-/// The destination, if it is in one Ethernet frame to `ours` with an IPv4 packet that no rule but the
-/// route can stop: version 4, no options, lengths that fit, header checksum right, TTL left, and both
-/// addresses unicast (RFC 1812 §5.2.2, §5.3.1, §5.3.7). A packet for ourselves passes too: that is its
-/// route's answer.
+/// Where a packet on the fast path goes.
+enum Destination {
+    Ipv4(u32),
+    Ipv6(u128),
+}
+
+/// The destination, if it is in one Ethernet frame to `ours` with a packet that no rule but the route can stop. A packet
+/// for ourselves passes too: that is its route's answer.
 #[inline(always)]
-fn fast_path_ipv4(Packet { bytes, is_chained, .. }: Packet<'_>, ours: u64) -> Option<u32> {
-    let head: &[u8; 34] = bytes.first_chunk()?;
-    let is_ipv4 = word4(head, 12) & 0x00ff_ffff == u32::from_le_bytes([0x08, 0x00, 0x45, 0]);
-    if is_chained | !is_ipv4 | !is_to(word8(head, 0), ours) {
+fn fast_path(packet: Packet<'_>, ours: u64) -> Option<Destination> {
+    let head: &[u8; 34] = packet.bytes.first_chunk()?;
+    if packet.is_chained | !is_to(word8(head, 0), ours) {
         return None;
     }
+    // The EtherType, and the first byte of the packet.
+    let kind = word4(head, 11) >> 8;
+    if kind == u32::from_le_bytes([0x08, 0x00, 0x45, 0]) {
+        fast_path_ipv4(head, packet.bytes.len()).map(Destination::Ipv4)
+    } else if kind & 0x00f0_ffff == u32::from_le_bytes([0x86, 0xdd, 0x60, 0]) {
+        fast_path_ipv6(packet.bytes).map(Destination::Ipv6)
+    } else {
+        None
+    }
+}
+
+/// An IPv4 packet's destination, if it has version 4, no options, lengths that fit, the right header checksum and TTL left,
+/// and both addresses are unicast (RFC 1812 §5.2.2, §5.3.1, §5.3.7).
+#[inline(always)]
+fn fast_path_ipv4(head: &[u8; 34], len: usize) -> Option<u32> {
     let (first, second, to) = (word8(head, 14), word8(head, 22), word4(head, 30));
     // From 20 bytes to all bytes behind the Ethernet header.
-    let total_len = usize::from(((first >> 16) as u16).swap_bytes());
-    let fits = total_len.wrapping_sub(20) <= bytes.len() - 34;
+    let total_len = ((first >> 16) as u16).swap_bytes();
+    let fits = total_len.wrapping_sub(20) <= (len - 34) as u16;
     let lives = second as u8 > 1;
     let unicast = UNICAST[usize::from((second >> 32) as u8)] & UNICAST[usize::from(to as u8)];
     let intact = is_multiple_of_0xffff(plus(plus(first, second), to.into()));
@@ -230,16 +234,11 @@ fn is_multiple_of_0xffff(sum: u64) -> bool {
     sum.wrapping_mul(INVERSE) <= u64::MAX / 0xffff
 }
 
-/// The destination, if it is in one Ethernet frame to `ours` with an IPv6 packet that no rule but the
-/// route can stop: version 6, length that fits, hop limit left, both addresses global unicast or
-/// unique local (RFC 8200 §3, RFC 4291 §2.5). A hop-by-hop header is not examined (RFC 8200 §4.8).
+/// An IPv6 packet's destination, if its length fits, its hop limit is left, and both addresses are global unicast or unique
+/// local (RFC 8200 §3, RFC 4291 §2.5). A hop-by-hop header is not examined (RFC 8200 §4.8).
 #[inline(always)]
-fn fast_path_ipv6(Packet { bytes, is_chained, .. }: Packet<'_>, ours: u64) -> Option<u128> {
+fn fast_path_ipv6(bytes: &[u8]) -> Option<u128> {
     let head: &[u8; 54] = bytes.first_chunk()?;
-    let is_ipv6 = word4(head, 12) & 0x00f0_ffff == u32::from_le_bytes([0x86, 0xdd, 0x60, 0]);
-    if is_chained | !is_ipv6 | !is_to(word8(head, 0), ours) {
-        return None;
-    }
     let payload_len = usize::from(u16::from_be_bytes([head[18], head[19]]));
     let fits = payload_len.wrapping_sub(1) < bytes.len() - 54; // Without payload, it may be a jumbogram.
     let lives = head[21] > 1;
@@ -258,15 +257,11 @@ fn is_routable(octet: u8) -> bool {
 /// Four bytes of a header, the first the lowest.
 #[inline(always)]
 fn word4<const N: usize>(head: &[u8; N], at: usize) -> u32 {
-    let mut word = [0; 4];
-    word.copy_from_slice(&head[at..at + 4]);
-    u32::from_le_bytes(word)
+    head[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
 /// Eight bytes of a header, the first the lowest.
 #[inline(always)]
 fn word8<const N: usize>(head: &[u8; N], at: usize) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(&head[at..at + 8]);
-    u64::from_le_bytes(word)
+    head[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }

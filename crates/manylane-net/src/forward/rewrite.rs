@@ -361,13 +361,12 @@ pub(super) fn destination(bytes: &[u8]) -> Option<IpAddr> {
     Some(IpAddr::V4(Ipv4Addr::from(octets)))
 }
 
-/// Counts the TTL down and keeps the header checksum right, by RFC 1141: their two words grow by -1 and 1,
-/// in the byte order in which the TTL is the lower byte of its (RFC 1071 §2), with the carry brought around.
+/// Counts the TTL down and keeps the header checksum right, by RFC 1141: it grows by 1 where the TTL is the lower byte of
+/// its word (RFC 1071 §2), with the carry brought around; one of 0xffff is written as 0.
 #[inline(always)]
 pub(crate) fn decrement_ttl(head: &mut [u8; 34]) {
-    let Some(words) = head[22..].first_chunk_mut::<4>() else { return };
-    // The TTL's word is the lower half, the checksum the upper. The TTL was checked to be above 1.
-    let before = u32::from_le_bytes(*words);
-    let more = if before >= 0xfffe_0000 { 0x0001_ffff } else { 0x0000_ffff };
-    *words = before.wrapping_add(more).to_le_bytes();
+    head[22] -= 1; // Checked to be above 1.
+    let before = u16::from_le_bytes([head[24], head[25]]);
+    let carries = before >= 0xfffe;
+    [head[24], head[25]] = before.wrapping_add(1 + u16::from(carries)).to_le_bytes();
 }

@@ -470,13 +470,18 @@ impl Adjacency<'_> {
         bytes
     }
 
-    /// Writes the last 14 bytes of the header, an Ethernet header without a tag, by two stores. (Through `header` they
-    /// would be stored in words and read across them, which the processor does not forward.)
+    /// Writes the last 14 bytes of the header, an Ethernet header without a tag, by two stores, the second over the end
+    /// of the first. (Through `header` they would be stored in words and read across them, which the processor does not
+    /// forward.)
     #[inline(always)]
     pub fn write_ethernet(self, to: &mut [u8; 14]) {
         let [_, b, c] = self.header.map(u64::from_le);
-        to[..8].copy_from_slice(&(b >> 16 | c << 48).to_le_bytes());
-        to[6..].copy_from_slice(&c.to_le_bytes());
+        if let Some(first) = to.first_chunk_mut() {
+            *first = (b >> 16).to_le_bytes();
+        }
+        if let Some(last) = to.last_chunk_mut() {
+            *last = c.to_le_bytes();
+        }
     }
 
     /// How long the header is; 0 unless resolved.
