@@ -1,9 +1,9 @@
-//! Many words at once, where the machine can: AVX-512 over the same tables.
+//! Many words at once, where the machine can: AVX-512 or AVX2 over the same tables.
 //!
 //! A batch is written twice: word by word ([`Batch::scalar`]) and side by side ([`Batch::wide`]); [`dispatch`] runs the
 //! one that suits the machine. No build is for one machine only:
-//! the second is compiled for AVX-512 all the same, loops over arrays included, if it is
-//! `inline(always)` down to the loops. [`Wide`] is the proof that it may run.
+//! the second is compiled for AVX-512 and for AVX2 all the same, loops over arrays included, if it is
+//! `inline(always)` down to the loops. A [`Wide`] is the proof that it may run.
 
 use super::Words;
 
@@ -15,66 +15,40 @@ pub trait Batch {
     /// On any machine.
     fn scalar(self) -> Self::Output;
 
-    /// With AVX-512. To be `#[inline(always)]`, and what it calls too.
-    fn wide(self, wide: Wide) -> Self::Output;
+    /// With vectors. To be `#[inline(always)]`, and what it calls too.
+    fn wide(self, wide: impl Wide) -> Self::Output;
 }
 
 /// Runs `batch` as this machine can.
 #[inline]
 pub fn dispatch<B: Batch>(batch: B) -> B::Output {
+    // `counted` and `loom` are to see each word.
     #[cfg(all(target_arch = "x86_64", not(any(miri, manylane_loom, manylane_counted))))]
-    if let Some(wide) = Wide::detect() {
-        // SAFETY: the features are there: that is what a `Wide` says.
-        return unsafe { x86::run(batch, wide) };
+    if let Some(wide) = x86::Avx512::detect() {
+        return wide.run(batch);
+    } else if let Some(wide) = x86::Avx2::detect() {
+        return wide.run(batch);
     }
     batch.scalar()
 }
 
-/// The machine has AVX-512 (F, BW, DQ, VL), BMI1 and 2, LZCNT and POPCNT.
-#[derive(Clone, Copy)]
-pub struct Wide(());
-
 /// Lanes of 32 bits.
 pub const LANES: usize = 16;
 
-impl Wide {
-    /// Looks whether it has. Not under `manylane_counted` and `manylane_loom`, which see each word.
-    #[inline]
-    pub fn detect() -> Option<Wide> {
-        #[cfg(all(target_arch = "x86_64", not(any(miri, manylane_loom, manylane_counted))))]
-        if is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("bmi1")
-            && is_x86_feature_detected!("bmi2")
-            && is_x86_feature_detected!("lzcnt")
-            && is_x86_feature_detected!("popcnt")
-        {
-            return Some(Wide(()));
-        }
-        None
-    }
-
+/// The machine has vectors.
+pub trait Wide: Vectors {
     /// The words at `at`, each loaded by itself, as by [`Words::load`].
     ///
     /// # Panics
     ///
     /// When one is out of bounds.
     #[inline(always)]
-    pub fn gather(self, words: &Words<u32>, at: &[u32; LANES]) -> [u32; LANES] {
+    fn gather(self, words: &Words<u32>, at: &[u32; LANES]) -> [u32; LANES] {
         let largest = at.iter().fold(0, |largest, &at| largest.max(at));
         assert!((largest as usize) < words.len && largest <= i32::MAX as u32, "word out of bounds");
-        #[cfg(target_arch = "x86_64")]
-        {
-            // SAFETY: the two conditions of `gather`:
-            // - the machine has AVX-512F: a `Wide` proves it;
-            // - all of `at` are below the length (just asserted) and not negative as an `i32`, and by invariants 1 to 3
-            //   of `Words` each is a mapped word that is written only through an atomic.
-            unsafe { x86::gather(words.base.as_ptr().cast::<u32>(), at) }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        unreachable!("no `Wide` exists on this machine")
+        // SAFETY: all of `at` are below the length (just asserted) and not negative as an `i32`, and by invariants 1 to
+        // 3 of `Words` each is a mapped word that is written only through an atomic.
+        unsafe { self.gather_from(words.base.as_ptr().cast::<u32>(), at) }
     }
 
     /// Which of the eight words from `first` on are below `key`, a bit for each; each is loaded by
@@ -84,18 +58,57 @@ impl Wide {
     ///
     /// When the last is out of bounds.
     #[inline(always)]
-    pub fn below(self, words: &Words<u64>, first: usize, key: u64) -> u8 {
+    fn below(self, words: &Words<u64>, first: usize, key: u64) -> u8 {
         let last = first.checked_add(8).filter(|&end| end <= words.len);
         assert!(last.is_some(), "word out of bounds");
-        #[cfg(target_arch = "x86_64")]
-        {
-            // SAFETY: `first + 8 <= len` (just asserted); the rest as in `gather`.
-            let first = unsafe { words.base.as_ptr().cast::<u64>().add(first) };
-            // SAFETY: the conditions of `below` are those of `gather`, for eight words from there.
-            unsafe { x86::below(first, key) }
+        // SAFETY: `first + 8 <= len` (just asserted); the rest as in `gather`.
+        unsafe {
+            let first = words.base.as_ptr().cast::<u64>().add(first);
+            self.below_from(first, key)
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        unreachable!("no `Wide` exists on this machine: {key}")
+    }
+
+    /// Which of the eight 16-bit parts of the two words from `first` on, a word's low one first, are below `key`: two bits
+    /// for each. Each word's part is loaded by itself.
+    ///
+    /// # Panics
+    ///
+    /// When the second is out of bounds.
+    #[inline(always)]
+    fn parts_below(self, words: &Words<u64>, first: usize, key: u16) -> u16 {
+        let last = first.checked_add(2).filter(|&end| end <= words.len);
+        assert!(last.is_some(), "word out of bounds");
+        // SAFETY: `first + 2 <= len` (just asserted); the rest as in `gather`.
+        unsafe {
+            let first = words.base.as_ptr().cast::<u64>().add(first);
+            self.parts_below_from(first, key)
+        }
+    }
+}
+
+impl<V: Vectors> Wide for V {}
+
+use vectors::Vectors;
+
+mod vectors {
+    use super::LANES;
+
+    /// What a kind of vectors does. Nothing outside this file can name it, and so none outside has a kind of its own.
+    pub trait Vectors: Copy {
+        /// # Safety
+        ///
+        /// Each of `at` is the number of a word behind `base`, and less than 2^31.
+        unsafe fn gather_from(self, base: *const u32, at: &[u32; LANES]) -> [u32; LANES];
+
+        /// # Safety
+        ///
+        /// Eight words lie from `first` on.
+        unsafe fn below_from(self, first: *const u64, key: u64) -> u8;
+
+        /// # Safety
+        ///
+        /// Two words lie from `first` on.
+        unsafe fn parts_below_from(self, first: *const u64, key: u16) -> u16;
     }
 }
 
@@ -103,70 +116,244 @@ impl Wide {
 /// must not meet. To the machine each aligned word is one access either way (AMD64 manual, volume 2,
 /// §7.3.2), and every load of x86 is an Acquire. The compiler moves no load that follows a word found
 /// here before it, as that one's address depends on it.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(any(miri, manylane_loom, manylane_counted))))]
 mod x86 {
     use std::arch::asm;
-    use std::arch::x86_64::_mm512_storeu_si512;
-    use std::arch::x86_64::{__m512i, _mm512_loadu_si512, _mm512_set1_epi64, _mm512_setzero_si512};
+    use std::arch::x86_64::*;
 
-    use super::LANES;
-    #[cfg(not(any(miri, manylane_loom, manylane_counted)))]
-    use super::{Batch, Wide};
+    use super::vectors::Vectors;
+    use super::{Batch, LANES};
 
-    #[cfg(not(any(miri, manylane_loom, manylane_counted)))]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
-    pub fn run<B: Batch>(batch: B, wide: Wide) -> B::Output {
-        batch.wide(wide)
-    }
+    /// The machine has AVX-512 (F, BW, DQ, VL), BMI1 and 2, LZCNT and POPCNT.
+    #[derive(Clone, Copy)]
+    pub struct Avx512(());
 
-    /// # Safety
-    ///
-    /// 1. The machine has AVX-512F.
-    /// 2. Each of `at` is the number of a word behind `base`, and less than 2^31.
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    pub unsafe fn gather(base: *const u32, at: &[u32; LANES]) -> [u32; LANES] {
-        let mut words = [0; LANES];
-        // SAFETY: `at` has 64 bytes; the load needs no alignment.
-        let at: __m512i = unsafe { _mm512_loadu_si512(at.as_ptr().cast()) };
-        let mut gathered = _mm512_setzero_si512();
-        // SAFETY: reads 16 words behind `base`, which are there, by debt 2.
-        unsafe {
-            asm!(
-                "kxnorw {all}, {all}, {all}",
-                "vpgatherdd {gathered}{{{all}}}, [{base} + {at}*4]",
-                all = out(kreg) _,
-                gathered = inout(zmm_reg) gathered,
-                base = in(reg) base,
-                at = in(zmm_reg) at,
-                options(readonly, nostack, preserves_flags),
-            );
+    impl Avx512 {
+        /// Looks whether it has.
+        #[inline]
+        pub fn detect() -> Option<Avx512> {
+            (is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("bmi1")
+                && is_x86_feature_detected!("bmi2")
+                && is_x86_feature_detected!("lzcnt")
+                && is_x86_feature_detected!("popcnt"))
+            .then_some(Avx512(()))
         }
-        // SAFETY: `words` has 64 bytes; the store needs no alignment.
-        unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), gathered) };
-        words
+
+        /// Runs `batch` so.
+        #[inline]
+        pub fn run<B: Batch>(self, batch: B) -> B::Output {
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+            fn run<B: Batch>(wide: Avx512, batch: B) -> B::Output {
+                batch.wide(wide)
+            }
+            // SAFETY: the features are there: that is what an `Avx512` says.
+            unsafe { run(self, batch) }
+        }
+    }
+
+    impl Vectors for Avx512 {
+        #[inline(always)]
+        unsafe fn gather_from(self, base: *const u32, at: &[u32; LANES]) -> [u32; LANES] {
+            /// # Safety
+            ///
+            /// That of `gather_from`.
+            #[inline]
+            #[target_feature(enable = "avx512f")]
+            unsafe fn gather(base: *const u32, at: &[u32; LANES]) -> [u32; LANES] {
+                let mut words = [0; LANES];
+                // SAFETY: `at` has 64 bytes; the load needs no alignment.
+                let at: __m512i = unsafe { _mm512_loadu_si512(at.as_ptr().cast()) };
+                let mut gathered = _mm512_setzero_si512();
+                // SAFETY: reads 16 words behind `base`, which are there, by the caller's debt.
+                unsafe {
+                    asm!(
+                        "kxnorw {all}, {all}, {all}",
+                        "vpgatherdd {gathered}{{{all}}}, [{base} + {at}*4]",
+                        all = out(kreg) _,
+                        gathered = inout(zmm_reg) gathered,
+                        base = in(reg) base,
+                        at = in(zmm_reg) at,
+                        options(readonly, nostack, preserves_flags),
+                    );
+                }
+                // SAFETY: `words` has 64 bytes; the store needs no alignment.
+                unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), gathered) };
+                words
+            }
+            // SAFETY: the machine has AVX-512F: `self` proves it; the rest is the caller's debt.
+            unsafe { gather(base, at) }
+        }
+
+        #[inline(always)]
+        unsafe fn below_from(self, first: *const u64, key: u64) -> u8 {
+            /// # Safety
+            ///
+            /// That of `below_from`.
+            #[inline]
+            #[target_feature(enable = "avx512f,avx512dq")]
+            unsafe fn below(first: *const u64, key: u64) -> u8 {
+                let key = _mm512_set1_epi64(key as i64);
+                let below: u8;
+                // SAFETY: reads eight words from `first` on, which are there, by the caller's debt.
+                unsafe {
+                    asm!(
+                        "vpcmpnleuq {below}, {key}, zmmword ptr [{first}]",
+                        below = out(kreg) below,
+                        key = in(zmm_reg) key,
+                        first = in(reg) first,
+                        options(readonly, nostack, preserves_flags),
+                    );
+                }
+                below
+            }
+            // SAFETY: the machine has AVX-512F and DQ: `self` proves it; the rest is the caller's debt.
+            unsafe { below(first, key) }
+        }
+
+        #[inline(always)]
+        unsafe fn parts_below_from(self, first: *const u64, key: u16) -> u16 {
+            // SAFETY: the machine has AVX2: `self` proves it, as AVX-512F includes it; the rest is the caller's debt.
+            unsafe { parts_below(first, key) }
+        }
+    }
+
+    /// The machine has AVX2, BMI1 and 2, LZCNT and POPCNT.
+    #[derive(Clone, Copy)]
+    pub struct Avx2(());
+
+    impl Avx2 {
+        /// Looks whether it has.
+        #[inline]
+        pub fn detect() -> Option<Avx2> {
+            (is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("bmi1")
+                && is_x86_feature_detected!("bmi2")
+                && is_x86_feature_detected!("lzcnt")
+                && is_x86_feature_detected!("popcnt"))
+            .then_some(Avx2(()))
+        }
+
+        /// Runs `batch` so.
+        #[inline]
+        pub fn run<B: Batch>(self, batch: B) -> B::Output {
+            #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+            fn run<B: Batch>(wide: Avx2, batch: B) -> B::Output {
+                batch.wide(wide)
+            }
+            // SAFETY: the features are there: that is what an `Avx2` says.
+            unsafe { run(self, batch) }
+        }
+    }
+
+    impl Vectors for Avx2 {
+        #[inline(always)]
+        unsafe fn gather_from(self, base: *const u32, at: &[u32; LANES]) -> [u32; LANES] {
+            /// # Safety
+            ///
+            /// That of `gather_from`.
+            #[inline]
+            #[target_feature(enable = "avx2")]
+            unsafe fn gather(base: *const u32, at: &[u32; LANES]) -> [u32; LANES] {
+                let mut words = [0; LANES];
+                for (words, at) in
+                    words.as_chunks_mut::<8>().0.iter_mut().zip(at.as_chunks::<8>().0)
+                {
+                    // SAFETY: `at` has 32 bytes; the load needs no alignment.
+                    let at: __m256i = unsafe { _mm256_loadu_si256(at.as_ptr().cast()) };
+                    let mut gathered = _mm256_setzero_si256();
+                    // SAFETY: reads eight words behind `base`, which are there, by the caller's debt.
+                    unsafe {
+                        asm!(
+                            "vpcmpeqd {all}, {all}, {all}",
+                            "vpgatherdd {gathered}, [{base} + {at}*4], {all}",
+                            all = out(ymm_reg) _,
+                            gathered = inout(ymm_reg) gathered,
+                            base = in(reg) base,
+                            at = in(ymm_reg) at,
+                            options(readonly, nostack, preserves_flags),
+                        );
+                    }
+                    // SAFETY: `words` has 32 bytes; the store needs no alignment.
+                    unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), gathered) };
+                }
+                words
+            }
+            // SAFETY: the machine has AVX2: `self` proves it; the rest is the caller's debt.
+            unsafe { gather(base, at) }
+        }
+
+        #[inline(always)]
+        unsafe fn below_from(self, first: *const u64, key: u64) -> u8 {
+            /// # Safety
+            ///
+            /// That of `below_from`.
+            #[inline]
+            #[target_feature(enable = "avx2")]
+            unsafe fn below(first: *const u64, key: u64) -> u8 {
+                // Comparisons are of signed numbers: with the highest bit turned they have the order of unsigned ones.
+                let sign = _mm256_set1_epi64x(i64::MIN);
+                let key = _mm256_set1_epi64x(key as i64 ^ i64::MIN);
+                let (low, high): (u32, u32);
+                // SAFETY: reads eight words from `first` on, which are there, by the caller's debt.
+                unsafe {
+                    asm!(
+                        "vpxor {words}, {sign}, ymmword ptr [{first}]",
+                        "vpcmpgtq {words}, {key}, {words}",
+                        "vmovmskpd {low:e}, {words}",
+                        "vpxor {words}, {sign}, ymmword ptr [{first} + 32]",
+                        "vpcmpgtq {words}, {key}, {words}",
+                        "vmovmskpd {high:e}, {words}",
+                        words = out(ymm_reg) _,
+                        low = out(reg) low,
+                        high = out(reg) high,
+                        key = in(ymm_reg) key,
+                        sign = in(ymm_reg) sign,
+                        first = in(reg) first,
+                        options(readonly, nostack, preserves_flags),
+                    );
+                }
+                (low | high << 4) as u8
+            }
+            // SAFETY: the machine has AVX2: `self` proves it; the rest is the caller's debt.
+            unsafe { below(first, key) }
+        }
+
+        #[inline(always)]
+        unsafe fn parts_below_from(self, first: *const u64, key: u16) -> u16 {
+            // SAFETY: the machine has AVX2: `self` proves it; the rest is the caller's debt.
+            unsafe { parts_below(first, key) }
+        }
     }
 
     /// # Safety
     ///
-    /// 1. The machine has AVX-512F.
-    /// 2. Eight words lie from `first` on.
+    /// That of `parts_below_from`.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512dq")]
-    pub unsafe fn below(first: *const u64, key: u64) -> u8 {
-        let key = _mm512_set1_epi64(key as i64);
-        let below: u8;
-        // SAFETY: reads eight words from `first` on, which are there, by debt 2.
+    #[target_feature(enable = "avx2")]
+    unsafe fn parts_below(first: *const u64, key: u16) -> u16 {
+        // As in `below` of AVX2.
+        let sign = _mm_set1_epi16(i16::MIN);
+        let key = _mm_set1_epi16(key as i16 ^ i16::MIN);
+        let below: u32;
+        // SAFETY: reads two words from `first` on, which are there, by the caller's debt.
         unsafe {
             asm!(
-                "vpcmpnleuq {below}, {key}, zmmword ptr [{first}]",
-                below = out(kreg) below,
-                key = in(zmm_reg) key,
+                "vpxor {words}, {sign}, xmmword ptr [{first}]",
+                "vpcmpgtw {words}, {key}, {words}",
+                "vpmovmskb {below:e}, {words}",
+                words = out(xmm_reg) _,
+                below = out(reg) below,
+                key = in(xmm_reg) key,
+                sign = in(xmm_reg) sign,
                 first = in(reg) first,
                 options(readonly, nostack, preserves_flags),
             );
         }
-        below
+        below as u16
     }
 }
 
@@ -178,16 +365,22 @@ mod tests {
     struct Sum<'a>(&'a Words<u32>, &'a Words<u64>, [u32; LANES]);
 
     impl Batch for Sum<'_> {
-        type Output = ([u32; LANES], u8);
+        type Output = ([u32; LANES], u8, u16);
 
         fn scalar(self) -> Self::Output {
             let below = (0..8).map(|word| u8::from(self.1.load(8 + word) < 20) << word).sum();
-            (self.2.map(|at| self.0.load(at as usize)), below)
+            let part = |at: usize| (self.1.load(12 + at / 4) >> (16 * (at % 4))) as u16;
+            let parts = (0..8).map(|at| (u16::from(part(at) < 20) * 3) << (2 * at)).sum();
+            (self.2.map(|at| self.0.load(at as usize)), below, parts)
         }
 
         #[inline(always)]
-        fn wide(self, wide: Wide) -> Self::Output {
-            (wide.gather(self.0, &self.2), wide.below(self.1, 8, 20))
+        fn wide(self, wide: impl Wide) -> Self::Output {
+            (
+                wide.gather(self.0, &self.2),
+                wide.below(self.1, 8, 20),
+                wide.parts_below(self.1, 12, 20),
+            )
         }
     }
 
@@ -205,9 +398,15 @@ mod tests {
     fn both_ways_say_the_same() {
         let (one, other) = tables();
         let at = std::array::from_fn(|lane| (lane as u32 * 37 + 99) % 100);
-        let expected = (at.map(|at| at * 7), 0b0110_0001);
+        // Of 1 << 63 and 0, all parts but the first word's highest are below.
+        let expected = (at.map(|at| at * 7), 0b0110_0001, 0xff3f);
         assert_eq!(Sum(&one, &other, at).scalar(), expected);
         assert_eq!(dispatch(Sum(&one, &other, at)), expected);
+        // Also where `dispatch` takes the wider ones.
+        #[cfg(all(target_arch = "x86_64", not(any(miri, manylane_counted))))]
+        if let Some(wide) = x86::Avx2::detect() {
+            assert_eq!(wide.run(Sum(&one, &other, at)), expected);
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use manylane_sync::words::Words;
 use manylane_sync::words::wide::{Batch, LANES, Wide};
 
 use super::leaf;
-use super::tree::{self, HOST};
+use super::tree::{self, HOST, NEAR};
 use super::{BUCKET_LEN, Ipv6Fib, bucket, upper};
 
 /// Addresses that go side by side.
@@ -80,14 +80,14 @@ impl Batch for Stage<'_> {
     }
 
     #[inline(always)]
-    fn wide(self, wide: Wide) {
+    fn wide(self, wide: impl Wide) {
         if self.fib.index.is_empty() {
             return self.scalar(); // Without entries a finished address has no word to read.
         }
         if self.addrs.len() <= HALF_STAGE {
-            self.side_by_side::<HALF_STAGE>(wide);
+            self.side_by_side::<_, HALF_STAGE>(wide);
         } else {
-            self.side_by_side::<STAGE>(wide);
+            self.side_by_side::<_, STAGE>(wide);
         }
     }
 }
@@ -96,7 +96,7 @@ impl Stage<'_> {
     /// In every round all `N` read: a finished address reads any word, and keeps its own. So the number of rounds is
     /// always the number that most addresses need, and an address that needs more continues alone, beside the leaves.
     #[inline(always)]
-    fn side_by_side<const N: usize>(self, wide: Wide) {
+    fn side_by_side<W: Wide, const N: usize>(self, wide: W) {
         let Stage { fib, addrs, ids } = self;
         let mut uppers = [0; N];
         uppers.iter_mut().zip(addrs).for_each(|(to, &addr)| *to = upper(addr));
@@ -126,17 +126,36 @@ impl Stage<'_> {
                 ways[lane] = if is_index { next[lane] } else { ways[lane] };
             }
         }
-        let (mut leaves, mut entries, mut others) = (0u64, 0u64, 0u64);
+        let (mut near, mut far, mut entries, mut others) = (0u64, 0u64, 0u64, 0u64);
         for lane in 0..N {
             let is_lost = used[lane] > 32;
-            leaves |= (tree::is_leaf(ways[lane]) as u64) << lane;
+            let (is_leaf, is_near) = (tree::is_leaf(ways[lane]) as u64, ways[lane] & NEAR != 0);
+            near |= (is_leaf & u64::from(is_near)) << lane;
+            far |= (is_leaf & u64::from(!is_near)) << lane;
             entries |= (tree::is_index(ways[lane]) as u64) << lane;
             others |= u64::from(ways[lane] & HOST != 0 || is_lost) << lane;
         }
         let asked = u64::MAX >> (64 - ids.len());
-        (leaves, entries) = (leaves & asked & !others, entries & asked & !others);
+        for lanes in [&mut near, &mut far, &mut entries] {
+            *lanes &= asked & !others;
+        }
         for (&way, id) in ways.iter().zip(&mut *ids) {
+            fib.leaves.prefetch(leaf::leaf_at(way));
             *id = way as u16;
+        }
+        // A loop for each kind: which one a lane needs is different each time, and a branch on it would cost more.
+        while near != 0 {
+            let lane = near.trailing_zeros() as usize;
+            let left = uppers[lane] << BUCKET_LEN << used[lane];
+            ids[lane] = leaf::in_near_wide(wide, &fib.leaves, ways[lane], left) as u16;
+            near &= near - 1;
+        }
+        while far != 0 {
+            let lane = far.trailing_zeros() as usize;
+            let way = leaf::in_far_wide(wide, &fib.leaves, ways[lane], uppers[lane]);
+            ids[lane] = way as u16;
+            others |= u64::from(way & HOST != 0) << lane;
+            far &= far - 1;
         }
         while entries != 0 {
             let lane = entries.trailing_zeros() as usize;
@@ -145,14 +164,6 @@ impl Stage<'_> {
             ids[lane] = way as u16;
             others |= u64::from(way & HOST != 0) << lane;
             entries &= entries - 1;
-        }
-        while leaves != 0 {
-            let lane = leaves.trailing_zeros() as usize;
-            let left = uppers[lane] << BUCKET_LEN << used[lane];
-            let way = leaf::in_leaf_wide(wide, &fib.leaves, ways[lane], uppers[lane], left);
-            ids[lane] = way as u16;
-            others |= u64::from(way & HOST != 0) << lane;
-            leaves &= leaves - 1;
         }
         find_others(fib, addrs, ids, others);
     }
@@ -174,7 +185,7 @@ fn find_others(fib: &Ipv6Fib, addrs: &[u128], ids: &mut [u16], mut others: u64) 
 }
 
 #[inline(always)]
-fn gather<const N: usize>(wide: Wide, words: &Words<u32>, at: &[u32; N]) -> [u32; N] {
+fn gather<const N: usize>(wide: impl Wide, words: &Words<u32>, at: &[u32; N]) -> [u32; N] {
     let mut found = [0; N];
     let (vectors, _) = at.as_chunks::<LANES>();
     for (found, at) in found.as_chunks_mut::<LANES>().0.iter_mut().zip(vectors) {
