@@ -19,7 +19,7 @@ use manylane_sync::words::{Words, WordsMut};
 
 use super::NextHop;
 use leaf::FAR_WORDS;
-use stage::{STAGE, Stage};
+use stage::{FEW, STAGE, Stage};
 use tree::{HOST, INDEX_WORDS};
 
 pub mod leaf;
@@ -126,7 +126,11 @@ impl Ipv6Fib {
         let _ = guard;
         assert_eq!(addrs.len(), ids.len(), "each address needs a place for its id");
         for (addrs, ids) in addrs.chunks(STAGE).zip(ids.chunks_mut(STAGE)) {
-            dispatch(Stage { fib: self, addrs, ids });
+            if addrs.len() < FEW {
+                addrs.iter().zip(ids).for_each(|(&addr, id)| *id = self.find(addr) as u16);
+            } else {
+                dispatch(Stage { fib: self, addrs, ids });
+            }
         }
     }
 

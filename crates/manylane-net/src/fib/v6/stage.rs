@@ -10,8 +10,11 @@ use super::{BUCKET_LEN, Ipv6Fib, bucket, upper};
 /// Addresses that go side by side.
 pub(super) const STAGE: usize = 4 * LANES;
 
-/// As many vectors are enough for few.
-const HALF_STAGE: usize = STAGE / 2;
+/// Fewer are quicker one after another.
+pub(super) const FEW: usize = 5;
+
+/// Fewer are quicker word by word.
+const SIDE_BY_SIDE_MIN: usize = 12;
 
 /// Up to [`STAGE`] addresses, and as many places for what they find.
 pub(super) struct Stage<'a> {
@@ -81,11 +84,14 @@ impl Batch for Stage<'_> {
 
     #[inline(always)]
     fn wide(self, wide: impl Wide) {
-        if self.fib.index.is_empty() {
-            return self.scalar(); // Without entries a finished address has no word to read.
-        }
-        if self.addrs.len() <= HALF_STAGE {
-            self.side_by_side::<_, HALF_STAGE>(wide);
+        let len = self.addrs.len();
+        // Without entries a finished address has no word to read.
+        if len < SIDE_BY_SIDE_MIN || self.fib.index.is_empty() {
+            self.scalar();
+        } else if len <= STAGE / 4 {
+            self.side_by_side::<_, { STAGE / 4 }>(wide);
+        } else if len <= STAGE / 2 {
+            self.side_by_side::<_, { STAGE / 2 }>(wide);
         } else {
             self.side_by_side::<_, STAGE>(wide);
         }

@@ -299,13 +299,16 @@ fn a_reader_sees_the_old_or_the_new_route_and_nothing_else() {
             let (fib, done) = (writer.reader(), done.reader());
             scope.spawn(move || {
                 while done.load(0) == 0 {
-                    let addrs: [u128; 6] = std::array::from_fn(|number| {
-                        base | (number as u128 / 3) << 64 | number as u128
+                    // More than once: as many are looked up side by side.
+                    let addrs: [u128; 24] = std::array::from_fn(|place| {
+                        let number = place as u128 % 6;
+                        base | (number / 3) << 64 | number
                     });
-                    let mut ids = [0; 6];
+                    let mut ids = [0; 24];
                     fib.lookup_batch(reader.guard(), &addrs, &mut ids);
-                    for (number, raw) in (0..).zip(ids) {
-                        let single = fib.lookup(reader.guard(), addrs[number as usize]).raw();
+                    for (place, raw) in (0..).zip(ids) {
+                        let number = place % 6;
+                        let single = fib.lookup(reader.guard(), addrs[place as usize]).raw();
                         // 1 or 2: the /20; 3: a /40 or /64; 4 + number: the host route.
                         for raw in [raw, single as u16] {
                             assert!((1..=3).contains(&raw) || raw == 4 + number, "{number}: {raw}");
@@ -489,10 +492,17 @@ impl Fixture {
         self.fib.lookup(self.reader.guard(), addr).raw() as u16
     }
 
-    /// What both kinds of batch find; they agree.
+    /// What all kinds of batch find; they agree.
     fn batch(&self, addrs: &[u128]) -> Vec<u16> {
         let mut ids = vec![0; addrs.len()];
         self.fib.lookup_batch(self.reader.guard(), addrs, &mut ids);
+        for len in [3, 9, 15, 31] {
+            for (addrs, ids) in addrs.chunks(len).zip(ids.chunks(len)) {
+                let mut others = vec![0; addrs.len()];
+                self.fib.lookup_batch(self.reader.guard(), addrs, &mut others);
+                assert_eq!(ids, others);
+            }
+        }
         let mut others = vec![0; addrs.len()];
         for (addrs, ids) in addrs.chunks(STAGE).zip(others.chunks_mut(STAGE)) {
             Stage { fib: &self.fib, addrs, ids }.scalar();
