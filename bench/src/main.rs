@@ -81,9 +81,12 @@ impl Table {
 }
 
 impl Pace {
-    /// The number of rounds: `quick`, or what the user wants, `usual` by default, `least` at least.
+    /// The number of rounds: what the user wants, `least` at least unless the run is quick; by default `usual`, or `quick`.
     fn rounds(&self, quick: usize, usual: usize, least: usize) -> usize {
-        if self.quick { quick } else { self.runs.unwrap_or(usual).max(least) }
+        match self.quick {
+            true => self.runs.unwrap_or(quick).max(1),
+            false => self.runs.unwrap_or(usual).max(least),
+        }
     }
 
     /// Where the figures of this question are printed. The question begins: its bound is said.
