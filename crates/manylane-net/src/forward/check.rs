@@ -52,16 +52,16 @@ impl Checked {
         at + (self.exceptions >> at).trailing_zeros() as usize
     }
 
-    /// Whether the fast-path packet at each place from `at` on is of IPv6, and the raw index of its neighbour's
-    /// record.
+    /// A bit for each place from `at` on: the fast-path packet there is of IPv6.
     #[inline(always)]
-    pub fn routes(&self, at: usize) -> impl Iterator<Item = (bool, u32)> {
-        let mut ipv6 = self.ipv6 >> at;
-        self.records[at..].iter().map(move |&record| {
-            let is_ipv6 = ipv6 & 1 != 0;
-            ipv6 >>= 1;
-            (is_ipv6, record)
-        })
+    pub fn ipv6(&self, at: usize) -> u64 {
+        self.ipv6 >> at
+    }
+
+    /// The raw index of the neighbour's record, of the fast-path packet at each place from `at` on.
+    #[inline(always)]
+    pub fn records(&self, at: usize) -> &[u32] {
+        &self.records[at..]
     }
 
     /// The next hop of the packet at `place`, if that takes the fast path.

@@ -34,9 +34,37 @@ pub(super) fn pass_on(
     (checked, at): (&Checked, usize),
     egress_ports: &mut [u16],
 ) -> usize {
+    let all = u64::MAX.checked_shr(u64::BITS - frames.len() as u32).unwrap_or(0);
+    let mut ipv6 = checked.ipv6(at) & all;
+    let parts = (frames, checked.records(at), egress_ports);
+    if ipv6 == 0 {
+        pass_each(region, tables, guard, parts, || false)
+    } else if ipv6 == all {
+        pass_each(region, tables, guard, parts, || true)
+    } else {
+        let next = || {
+            let is_ipv6 = ipv6 & 1 != 0;
+            ipv6 >>= 1;
+            is_ipv6
+        };
+        pass_each(region, tables, guard, parts, next)
+    }
+}
+
+/// As `pass_on`, for frames, the records of their neighbours, and the places for their ports. `is_ipv6` is asked once for
+/// each; a batch is seldom of both families, and has a loop without the question if it is not.
+#[inline(always)]
+fn pass_each(
+    region: View<'_>,
+    tables: &Tables,
+    guard: Guard<'_>,
+    (frames, records, egress_ports): (&mut [Frame], &[u32], &mut [u16]),
+    mut is_ipv6: impl FnMut() -> bool,
+) -> usize {
     let len = frames.len();
-    let packets = region.packets_mut(frames).zip(checked.routes(at)).zip(egress_ports);
-    for (place, ((packet, (is_ipv6, record)), egress)) in packets.enumerate() {
+    let packets = region.packets_mut(frames).zip(records).zip(egress_ports);
+    for (place, ((packet, &record), egress)) in packets.enumerate() {
+        let is_ipv6 = is_ipv6();
         let adjacency = tables.adjacencies.plain(Index::new(guard, record));
         let sent = adjacency.and_then(|adjacency| match is_ipv6 {
             false => pass_on_ipv4(packet, adjacency),

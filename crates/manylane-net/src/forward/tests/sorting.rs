@@ -129,10 +129,10 @@ fn only_plain_packets_take_the_fast_path() {
         let (tables, frames) = (&bed.forwarder.tables, std::slice::from_ref(&frame));
         check(bed.region.view(), tables, PortId(0), frames, &mut checked);
         bed.pool.give_back(frame);
-        match (checked.next_exception(0), checked.routes(0).next()) {
+        match (checked.next_exception(0), checked.ipv6(0)) {
             (0, _) => Class::Odd,
-            (_, Some((true, _))) => Class::Ipv6,
-            _ => Class::Ipv4,
+            (_, 0) => Class::Ipv4,
+            _ => Class::Ipv6,
         }
     };
     for to in ["198.51.100.9", "10.0.0.1", "10.0.1.255", "10.0.2.77", "8.8.8.8", "223.255.0.1"] {
