@@ -52,7 +52,7 @@ impl Checked {
         at + (self.exceptions >> at).trailing_zeros() as usize
     }
 
-    /// A bit for each place from `at` on: the fast-path packet there is of IPv6.
+    /// A bit for each place from `at` on, set for a fast-path packet of IPv6.
     #[inline(always)]
     pub fn ipv6(&self, at: usize) -> u64 {
         self.ipv6 >> at

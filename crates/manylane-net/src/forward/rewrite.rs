@@ -51,7 +51,7 @@ pub(super) fn pass_on(
     }
 }
 
-/// As `pass_on`, for frames, the records of their neighbours, and the places for their ports. `is_ipv6` is asked once for
+/// As `pass_on`, for frames, the records of their neighbours, and the places for their ports. `is_ipv6` is called once for
 /// each; a batch is seldom of both families, and has a loop without the question if it is not.
 #[inline(always)]
 fn pass_each(
