@@ -307,6 +307,8 @@ impl LaneThread {
     /// The mirror's thread has said on which terms connections may be forwarded.
     pub(super) fn set_terms(&mut self, terms: LaneTerms) {
         let before = std::mem::replace(&mut self.terms, terms);
+        // Before the status says that connections decide: the end of one that begins then is announced.
+        self.open_conntrack();
         if before.generation != self.terms.generation {
             // Rules are read behind the word that stopped all entries.
             self.rules = None;
