@@ -209,15 +209,17 @@ fn is_shown(bed: &Bed, away: &str) {
     let status = until("all collectors were sent something", || {
         let status = bed.export();
         let states: Vec<_> = status.collectors.iter().map(|one| one.state.as_str()).collect();
+        // Four translations began, and one has ended; a thread of its own logs them.
+        let logged = status.nat_log.as_ref().map_or(0, |log| log.events);
         match states[..] {
-            ["sending", "sending", "unreachable"] => Ok(status),
+            ["sending", "sending", "unreachable"] if logged >= 5 => Ok(status),
             _ => Err(format!("{status:#?}")),
         }
     });
     assert_eq!((status.active_s, status.inactive_s, status.domain), (1, 2, 77));
     assert_eq!(status.queue_lost_records, 0);
     let log = status.nat_log.as_ref().expect("translations are logged");
-    assert!(log.events >= 5 && log.gaps == 0 && log.trouble.is_none(), "{log:?}");
+    assert!(log.gaps == 0 && log.trouble.is_none(), "{log:?}");
     for there in &status.collectors[..2] {
         assert!(there.sent_records > 8 && there.lost_messages == 0, "{there:?}");
     }
