@@ -5,6 +5,7 @@
 //! the second is compiled for AVX-512 and for AVX2 all the same, loops over arrays included, if it is
 //! `inline(always)` down to the loops. A [`Wide`] is the proof that it may run.
 
+use self::vectors::Vectors;
 use super::Words;
 
 /// What can be done in two ways, with the same result.
@@ -61,11 +62,10 @@ pub trait Wide: Vectors {
     fn below(self, words: &Words<u64>, first: usize, key: u64) -> u8 {
         let last = first.checked_add(8).filter(|&end| end <= words.len);
         assert!(last.is_some(), "word out of bounds");
-        // SAFETY: `first + 8 <= len` (just asserted); the rest as in `gather`.
-        unsafe {
-            let first = words.base.as_ptr().cast::<u64>().add(first);
-            self.below_from(first, key)
-        }
+        // SAFETY: `first + 8 <= len` (just asserted), and so inside what is mapped, by invariant 1 of `Words`.
+        let first = unsafe { words.base.as_ptr().cast::<u64>().add(first) };
+        // SAFETY: eight words lie there; the rest as in `gather`.
+        unsafe { self.below_from(first, key) }
     }
 
     /// Which of the eight 16-bit parts of the two words from `first` on, a word's low one first, are below `key`: two bits
@@ -78,17 +78,14 @@ pub trait Wide: Vectors {
     fn parts_below(self, words: &Words<u64>, first: usize, key: u16) -> u16 {
         let last = first.checked_add(2).filter(|&end| end <= words.len);
         assert!(last.is_some(), "word out of bounds");
-        // SAFETY: `first + 2 <= len` (just asserted); the rest as in `gather`.
-        unsafe {
-            let first = words.base.as_ptr().cast::<u64>().add(first);
-            self.parts_below_from(first, key)
-        }
+        // SAFETY: `first + 2 <= len` (just asserted), and so inside what is mapped, by invariant 1 of `Words`.
+        let first = unsafe { words.base.as_ptr().cast::<u64>().add(first) };
+        // SAFETY: two words lie there; the rest as in `gather`.
+        unsafe { self.parts_below_from(first, key) }
     }
 }
 
 impl<V: Vectors> Wide for V {}
-
-use vectors::Vectors;
 
 mod vectors {
     use super::LANES;
