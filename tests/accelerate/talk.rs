@@ -1,6 +1,8 @@
-//! A connection of UDP, whose packets arrive before others are sent: none is lost for want of room.
+//! A connection of UDP, whose packets arrive before others are sent: none is lost for want of room. One that a router drops,
+//! as it may while its decision changes, is sent again.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
 
 use manylane_api::Client;
 use manylane_api::accelerate::{TrackedFlow, TrackedFlows, TrackedFlowsRequest};
@@ -27,6 +29,7 @@ impl Talk {
         };
         let (client, server) = (at("client", client, 4000), at("server", server, SERVER_PORT));
         client.connect(server.local_addr().expect("it is bound")).expect("a route leads there");
+        server.set_read_timeout(Some(LOST_AFTER)).expect("it is open");
         Talk { client, server }
     }
 
@@ -40,7 +43,9 @@ impl Talk {
                 self.client.send(&bytes).expect("it is sent");
             }
             for _ in 0..some {
-                self.server.recv(&mut bytes).expect("it arrives");
+                while self.server.recv(&mut bytes).is_err() {
+                    self.client.send(&bytes).expect("it is sent");
+                }
             }
             left -= some;
         }
@@ -51,7 +56,12 @@ impl Talk {
         let mut bytes = [0; PAYLOAD];
         for _ in 0..count {
             self.client.send(&bytes).expect("it is sent");
-            let (_, from) = self.server.recv_from(&mut bytes).expect("it arrives");
+            let from = loop {
+                match self.server.recv_from(&mut bytes) {
+                    Ok((_, from)) => break from,
+                    Err(_) => self.client.send(&bytes).expect("it is sent"),
+                };
+            };
             self.server.send_to(&bytes, from).expect("it is sent");
             self.client.recv(&mut bytes).expect("it arrives");
         }
@@ -65,6 +75,9 @@ pub fn tracked(accelerated: &Accelerated) -> Vec<TrackedFlow> {
     let flows = client.post::<TrackedFlows>("/v1/accelerate/flows/table", &request);
     flows.expect("the lane's thread answers").flows
 }
+
+/// Nothing tells that a datagram is lost.
+const LOST_AFTER: Duration = Duration::from_secs(5);
 
 /// Fewer than a veth keeps for its other end.
 const AT_ONCE: u64 = 32;
