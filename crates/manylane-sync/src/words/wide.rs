@@ -121,35 +121,42 @@ mod x86 {
     use super::vectors::Vectors;
     use super::{Batch, LANES};
 
-    /// The machine has AVX-512 (F, BW, DQ, VL), BMI1 and 2, LZCNT and POPCNT.
-    #[derive(Clone, Copy)]
-    pub struct Avx512(());
+    /// A kind of vectors, by the features that the machine must have: those looked for are those compiled for.
+    macro_rules! vectors {
+        ($(#[$meta:meta])* $name:ident: $($feature:tt)+) => {
+            $(#[$meta])*
+            #[derive(Clone, Copy)]
+            pub struct $name(());
 
-    impl Avx512 {
-        /// Looks whether it has.
-        #[inline]
-        pub fn detect() -> Option<Avx512> {
-            (is_x86_feature_detected!("avx512f")
-                && is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("avx512dq")
-                && is_x86_feature_detected!("avx512vl")
-                && is_x86_feature_detected!("bmi1")
-                && is_x86_feature_detected!("bmi2")
-                && is_x86_feature_detected!("lzcnt")
-                && is_x86_feature_detected!("popcnt"))
-            .then_some(Avx512(()))
-        }
+            impl $name {
+                /// Looks whether the machine has them.
+                #[inline]
+                pub fn detect() -> Option<$name> {
+                    (true $(&& is_x86_feature_detected!($feature))+).then_some($name(()))
+                }
 
-        /// Runs `batch` so.
-        #[inline]
-        pub fn run<B: Batch>(self, batch: B) -> B::Output {
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
-            fn run<B: Batch>(wide: Avx512, batch: B) -> B::Output {
-                batch.wide(wide)
+                /// Runs `batch` so.
+                #[inline]
+                pub fn run<B: Batch>(self, batch: B) -> B::Output {
+                    #[target_feature($(enable = $feature),+)]
+                    fn run<B: Batch>(wide: $name, batch: B) -> B::Output {
+                        batch.wide(wide)
+                    }
+                    // SAFETY: the machine has the features: `detect` alone makes a `self`.
+                    unsafe { run(self, batch) }
+                }
             }
-            // SAFETY: the features are there: that is what an `Avx512` says.
-            unsafe { run(self, batch) }
-        }
+        };
+    }
+
+    vectors! {
+        /// 16 lanes of 32 bits.
+        Avx512: "avx512f" "avx512bw" "avx512dq" "avx512vl" "avx2" "bmi1" "bmi2" "lzcnt" "popcnt"
+    }
+
+    vectors! {
+        /// 8 lanes of 32 bits.
+        Avx2: "avx2" "bmi1" "bmi2" "lzcnt" "popcnt"
     }
 
     impl Vectors for Avx512 {
@@ -213,36 +220,8 @@ mod x86 {
 
         #[inline(always)]
         unsafe fn parts_below_from(self, first: *const u64, key: u16) -> u16 {
-            // SAFETY: the machine has AVX2: `self` proves it, as AVX-512F includes it; the rest is the caller's debt.
+            // SAFETY: the machine has AVX2: `self` proves it; the rest is the caller's debt.
             unsafe { parts_below(first, key) }
-        }
-    }
-
-    /// The machine has AVX2, BMI1 and 2, LZCNT and POPCNT.
-    #[derive(Clone, Copy)]
-    pub struct Avx2(());
-
-    impl Avx2 {
-        /// Looks whether it has.
-        #[inline]
-        pub fn detect() -> Option<Avx2> {
-            (is_x86_feature_detected!("avx2")
-                && is_x86_feature_detected!("bmi1")
-                && is_x86_feature_detected!("bmi2")
-                && is_x86_feature_detected!("lzcnt")
-                && is_x86_feature_detected!("popcnt"))
-            .then_some(Avx2(()))
-        }
-
-        /// Runs `batch` so.
-        #[inline]
-        pub fn run<B: Batch>(self, batch: B) -> B::Output {
-            #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-            fn run<B: Batch>(wide: Avx2, batch: B) -> B::Output {
-                batch.wide(wide)
-            }
-            // SAFETY: the features are there: that is what an `Avx2` says.
-            unsafe { run(self, batch) }
         }
     }
 
