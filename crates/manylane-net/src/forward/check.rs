@@ -18,7 +18,7 @@ pub(super) struct Checked {
     exceptions: u64,
     /// A bit for each place: a fast-path packet of IPv6; with neither bit set, of IPv4.
     ipv6: u64,
-    /// How many those are.
+    /// How many those are: where the next one's destination goes.
     ipv6_len: usize,
     /// Destinations of the IPv4 packets.
     to_ipv4: [u32; BATCH_MAX],
@@ -71,6 +71,12 @@ impl Checked {
     }
 }
 
+/// A bit for each of the first `len` places.
+#[inline(always)]
+pub(super) fn all(len: usize) -> u64 {
+    u64::MAX.checked_shr(u64::BITS - len as u32).unwrap_or(0)
+}
+
 /// Pass 1, over a batch from the device of `ingress`.
 #[inline(never)]
 pub(super) fn check(
@@ -118,8 +124,7 @@ pub(super) fn look_up(tables: &Tables, guard: Guard<'_>, len: usize, checked: &m
     let Checked { exceptions, ipv6, ipv6_len, to_ipv4, to_ipv6, next_hops, records, .. } = checked;
     let ipv6_len = *ipv6_len;
     let (next_hops, records) = (&mut next_hops[..len], &mut records[..len]);
-    let all = u64::MAX.checked_shr(u64::BITS - len as u32).unwrap_or(0);
-    if *exceptions | *ipv6 != all {
+    if *exceptions | *ipv6 != all(len) {
         // Also of the places with a destination of some earlier batch: a test would cost more.
         let places = next_hops.iter_mut().zip(&mut *records);
         for ((next_hop, record), &destination) in places.zip(&*to_ipv4) {

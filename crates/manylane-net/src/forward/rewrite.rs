@@ -6,7 +6,7 @@ use manylane_frame::vocabulary::{Checksum, DropReason, PortId};
 use manylane_frame::{CHAIN_MAX, Frame, Meta, PacketMut, Pool, View};
 use manylane_sync::rcu::{Guard, Index};
 
-use super::check::Checked;
+use super::check::{self, Checked};
 use super::{
     Fate, Forwarder, LINK_HEADER, REPORT_INTERVAL_NS, Tables, Turn, Verdict, parts, segment,
 };
@@ -34,7 +34,7 @@ pub(super) fn pass_on(
     (checked, at): (&Checked, usize),
     egress_ports: &mut [u16],
 ) -> usize {
-    let all = u64::MAX.checked_shr(u64::BITS - frames.len() as u32).unwrap_or(0);
+    let all = check::all(frames.len());
     let mut ipv6 = checked.ipv6(at) & all;
     let parts = (frames, checked.records(at), egress_ports);
     if ipv6 == 0 {

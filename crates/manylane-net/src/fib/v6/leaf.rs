@@ -57,9 +57,7 @@ pub fn in_leaf(leaves: &Words<u64>, way: u32, key: u64, left: u64) -> u32 {
 pub(super) fn in_near_wide(wide: impl Wide, leaves: &Words<u64>, way: u32, left: u64) -> u32 {
     let at = leaf_at(way);
     assert!(at + NEAR_WORDS <= leaves.len(), "a leaf out of bounds");
-    let number = wide.parts_below(leaves, at, near_key(left)).count_ones() / 2;
-    let value = leaves.load(at + NEAR_VALUES_AT + number as usize / 4) >> (16 * (number % 4));
-    u32::from(value as u16)
+    near_value(leaves, at, wide.parts_below(leaves, at, near_key(left)).count_ones() as usize / 2)
 }
 
 /// As [`in_leaf`], of a far leaf, whose keys are compared at once.
@@ -79,8 +77,12 @@ fn in_near(leaves: &Words<u64>, at: usize, left: u64) -> u32 {
     let keys = leaves.load(at + half);
     let pair = usize::from(((keys >> 16) as u16) < key);
     let one = usize::from(((keys >> (32 * pair)) as u16) < key);
-    let value = leaves.load(at + NEAR_VALUES_AT + half) >> (16 * (2 * pair + one));
-    u32::from(value as u16)
+    near_value(leaves, at, 4 * half + 2 * pair + one)
+}
+
+#[inline(always)]
+fn near_value(leaves: &Words<u64>, at: usize, number: usize) -> u32 {
+    u32::from((leaves.load(at + NEAR_VALUES_AT + number / 4) >> (16 * (number % 4))) as u16)
 }
 
 #[inline(always)]
